@@ -1,0 +1,41 @@
+"""The recipe: a TOML file in, one typed, validated value out, hashed by section."""
+
+from .errors import EyasError, UsageError
+from .recipe import Recipe, parse_override
+from .sections import (
+    Chain,
+    Cluster,
+    Corpus,
+    Data,
+    Judge,
+    LayoutKeys,
+    ModelKeys,
+    Serve,
+    TokenizerKeys,
+    Train,
+    Watch,
+)
+from .values import format_bytes, format_count, format_seconds, parse_count, parse_duration
+
+__all__ = [
+    "Chain",
+    "Cluster",
+    "Corpus",
+    "Data",
+    "EyasError",
+    "Judge",
+    "LayoutKeys",
+    "ModelKeys",
+    "Recipe",
+    "Serve",
+    "TokenizerKeys",
+    "Train",
+    "UsageError",
+    "Watch",
+    "format_bytes",
+    "format_count",
+    "format_seconds",
+    "parse_count",
+    "parse_duration",
+    "parse_override",
+]

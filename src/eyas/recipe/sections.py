@@ -1,0 +1,191 @@
+"""Every key of a recipe, documented where it is set. One flat, frozen section a room.
+
+`key(...)` gives default, meaning and what is legal; the validator (`validate.py`), the JSON schema
+for editors and the commented recipe of `eyas init` are all made from these lines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "Chain",
+    "Cluster",
+    "Corpus",
+    "Data",
+    "Judge",
+    "LayoutKeys",
+    "ModelKeys",
+    "Serve",
+    "TokenizerKeys",
+    "Train",
+    "Watch",
+]
+
+
+def key(
+    default: Any,
+    doc: str,
+    *,
+    kind: str = "",
+    choices: tuple[str, ...] = (),
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+) -> Any:
+    """One key. `kind` is "count" or "duration" for numbers with units; bounds are inclusive,
+    `above` is exclusive."""
+    meta = {"doc": doc, "kind": kind, "choices": choices, "low": low, "high": high, "above": above}
+    if isinstance(default, list | tuple):
+        value = tuple(default)
+        return dataclasses.field(default_factory=lambda: value, metadata=meta)
+    return dataclasses.field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """From crawl to documents."""
+
+    sources: tuple[str, ...] = key(
+        (),
+        "where pages come from: WARC, HTML, JSONL files or folders, s3:// keys, and documentation "
+        'packages as "apt:NAME" (a * at the end matches) or "pypi:NAME"',
+    )
+    fallback_sources: tuple[str, ...] = key(
+        (), "taken instead of the apt: sources where there is no apt-get"
+    )
+    max_pages: int = key(
+        0, "take at most this many pages from package sources, by seed; 0 is all", kind="count", low=0
+    )
+    extractor: str = key(
+        "trafilatura",
+        "text extraction: trafilatura (F1 .91) or resiliparse (F1 .83, six times faster)",
+        choices=("trafilatura", "resiliparse"),
+    )
+    languages: tuple[str, ...] = key((), "ISO 639-1 codes to keep; empty keeps all")
+    language_threshold: float = key(0.65, "least language score (fastText lid.176)", low=0, high=1)
+    max_page_bytes: int = key(4 * 2**20, "larger pages are rejected unread", kind="count", low=1024)
+    dedup_bands: int = key(14, "MinHash-LSH bands", low=1, high=1000)
+    dedup_rows: int = key(8, "MinHash-LSH rows a band", low=1, high=100)
+    dedup_shingle: int = key(5, "words a shingle", low=1, high=50)
+    validation_share: float = key(
+        0.05, "share of duplicate clusters held out for validation", low=0, high=0.5
+    )
+    seed: int = key(1, "decides the slice and the validation split", low=0)
+
+
+@dataclass(frozen=True)
+class TokenizerKeys:
+    """Byte-level BPE, lossless."""
+
+    vocab_size: int = key(65_024, "items, reserved ones and 256 bytes included", kind="count", low=512)
+    reserved: int = key(256, "reserved ids at the start; id 0 is <|endoftext|>", low=1, high=65_536)
+    sample_bytes: int = key(
+        64 * 2**20, "UTF-8 bytes of text to train on, spread over languages", kind="count", low=1024
+    )
+    temperature: float = key(
+        0.7, "language sampling: share ** temperature; 1 is as found, 0 is equal", low=0, high=1
+    )
+
+
+@dataclass(frozen=True)
+class Data:
+    """From token shards to batches."""
+
+    sequence: int = key(2048, "tokens a sample", kind="count", low=8)
+    epochs: float = key(4.0, "passes over the tokens before the plan is refused", above=0)
+    seed: int = key(1, "decides the order of samples", low=0)
+
+
+@dataclass(frozen=True)
+class ModelKeys:
+    """A preset, then overrides; what is left out comes from the preset."""
+
+    preset: str = key("nano-5m", "a file in src/eyas/presets/models, by name")
+    n_layers: int | None = key(None, "blocks", low=1)
+    d_model: int | None = key(None, "width of the residual stream", low=1)
+    n_heads: int | None = key(None, "query heads", low=1)
+    n_kv_heads: int | None = key(None, "key and value heads; 1 is multi-query", low=1)
+    head_dim: int | None = key(None, "width of a head; must be even for rotary", low=2)
+    d_ff: int | None = key(None, "width of the MLP", low=1)
+    vocab_size: int | None = key(None, "items; left out: the tokenizer's", kind="count", low=2)
+    n_norms: int | None = key(None, "LayerNorms before the parallel block: 1 or 2", low=1, high=2)
+    tied: bool | None = key(None, "output projection is the embedding")
+    rope_theta: float | None = key(None, "base of the rotary frequencies", above=0)
+
+
+@dataclass(frozen=True)
+class Train:
+    """The run."""
+
+    tokens: int = key(1_000_000, "tokens to train on", kind="count", low=1)
+    global_batch: int = key(4096, "tokens a step, a multiple of data.sequence", kind="count", low=1)
+    lr: float = key(3e-4, "peak learning rate (AdamW)", above=0)
+    lr_min: float = key(3e-5, "learning rate at the end", low=0)
+    schedule: str = key("cosine", "after the warm-up", choices=("cosine", "constant"))
+    warmup_tokens: int = key(0, "tokens of linear warm-up", kind="count", low=0)
+    weight_decay: float = key(0.1, "on matrices; norms and biases have none", low=0)
+    beta1: float = key(0.9, "AdamW", low=0, high=0.9999)
+    beta2: float = key(0.95, "AdamW", low=0, high=0.99999)
+    grad_clip: float = key(1.0, "largest global gradient norm", above=0)
+    z_loss: float = key(1e-4, "weight of log(Z)^2", low=0)
+    precision: str = key(
+        "float32", "arithmetic of the forward pass", choices=("float32", "bfloat16")
+    )
+    checkpoint_every: int = key(1000, "steps between commits", low=1)
+    seed: int = key(1, "initial weights", low=0)
+    rehearse_kill: int = key(
+        0, "SIGKILL the last rank when this step begins, in the first attempt only; 0 never", low=0
+    )
+
+
+@dataclass(frozen=True)
+class LayoutKeys:
+    """How the network is spread over processes. 0: the planner chooses."""
+
+    tensor: int = key(0, "tensor-parallel degree", low=0)
+    data: int = key(0, "data-parallel degree", low=0)
+    micro_batch: int = key(0, "sequences a forward pass on one rank", low=0)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where it runs."""
+
+    backend: str = key("local", "who starts the processes", choices=("local",))
+    processes: int = key(1, "ranks on this machine", low=1)
+    threads: int = key(0, "threads a rank; 0 shares the cores out", low=0)
+    workers: int = key(0, "worker processes of the corpus and token stages; 0 is one a core", low=0)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What may follow what: no keys yet."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The watchdog: no keys yet."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Evaluation."""
+
+    max_bytes: int = key(
+        200_000, "held-out text a language that is scored", kind="count", low=1000
+    )
+    prompts: tuple[str, ...] = key((), "sampled after training, to look at")
+    sample_tokens: int = key(32, "tokens a sample", low=1, high=4096)
+
+
+@dataclass(frozen=True)
+class Serve:
+    """The HTTP endpoint."""
+
+    host: str = key("127.0.0.1", "address to bind; anything but loopback must be asked for")
+    port: int = key(8000, "port; 0 takes a free one", low=0, high=65_535)
+    api_key_env: str = key("", "name of the environment variable that holds the key; empty: no key")
+    max_tokens: int = key(1024, "most tokens a request may ask for", low=1)

@@ -1,0 +1,131 @@
+"""Raw TOML values to a typed section, with errors that name the key, what was given, what is legal.
+
+Pure: in a dict, out a frozen dataclass or a list of problems (all of them, not the first).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from typing import Any, TypeVar
+
+from .values import parse_count, parse_duration
+
+__all__ = ["build_section", "describe", "suggest"]
+
+T = TypeVar("T")
+
+
+def suggest(word: str, known: typing.Iterable[str]) -> str:
+    """`; did you mean X?` or the list of what there is."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; legal are {', '.join(names)}" if names else "; no key is legal here yet"
+
+
+def build_section(cls: type[T], raw: object, where: str, problems: list[str]) -> T:
+    """The section `where` as `cls`; what is wrong is appended to `problems`."""
+    if not isinstance(raw, dict):
+        problems.append(f"{where}: {_show(raw)} is not a section; write [{where}] and keys below it")
+        return cls()
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    given: dict[str, Any] = {}
+    for name, value in raw.items():
+        if name not in fields:
+            problems.append(f"{where}.{name}: no such key{suggest(name, fields)}")
+            continue
+        try:
+            given[name] = _convert(value, hints[name], fields[name].metadata)
+        except ValueError as error:
+            problems.append(f"{where}.{name}: {_show(value)} is not legal; {error}")
+    return cls(**given)
+
+
+def _convert(value: Any, hint: Any, meta: typing.Mapping[str, Any]) -> Any:
+    if isinstance(hint, types.UnionType):
+        hint = next(a for a in typing.get_args(hint) if a is not type(None))
+    if hint is bool:
+        if not isinstance(value, bool):
+            raise ValueError("write true or false")
+        return value
+    if hint is str:
+        return _string(value, meta)
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError('write a list, such as ["a", "b"]')
+        return tuple(_string(item, {}) for item in value)
+    return _number(value, hint, meta)
+
+
+def _string(value: Any, meta: typing.Mapping[str, Any]) -> str:
+    if not isinstance(value, str):
+        raise ValueError("write a string in quotes")
+    choices = meta.get("choices")
+    if choices and value not in choices:
+        raise ValueError(f"legal are {', '.join(choices)}")
+    return value
+
+
+def _number(value: Any, hint: type, meta: typing.Mapping[str, Any]) -> int | float:
+    if meta.get("kind") == "duration":
+        number: int | float = parse_duration(value)
+    elif meta.get("kind") == "count":
+        number = parse_count(value)
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("write a whole number" if hint is int else "write a number")
+    elif hint is int:
+        if isinstance(value, float):
+            raise ValueError("write a whole number")
+        number = value
+    else:
+        number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("write a finite number")
+    low, high, above = meta.get("low"), meta.get("high"), meta.get("above")
+    if low is not None and number < low:
+        raise ValueError(f"at least {low}")
+    if above is not None and number <= above:
+        raise ValueError(f"more than {above}")
+    if high is not None and number > high:
+        raise ValueError(f"at most {high}")
+    return number
+
+
+def _show(value: Any) -> str:
+    text = repr(value) if not isinstance(value, str) else f'"{value}"'
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
+    """The JSON schema of one key."""
+    meta = field.metadata
+    if isinstance(hint, types.UnionType):
+        hint = next(a for a in typing.get_args(hint) if a is not type(None))
+    out: dict[str, Any] = {"description": meta["doc"]}
+    if typing.get_origin(hint) is tuple:
+        out |= {"type": "array", "items": {"type": "string"}}
+    elif hint is bool:
+        out["type"] = "boolean"
+    elif hint is str:
+        out["type"] = "string"
+        if meta["choices"]:
+            out["enum"] = list(meta["choices"])
+    elif meta["kind"]:
+        out["type"] = ["number", "string"]
+    else:
+        out["type"] = "integer" if hint is int else "number"
+    for name, bound in (("minimum", "low"), ("maximum", "high"), ("exclusiveMinimum", "above")):
+        if meta[bound] is not None:
+            out[name] = meta[bound]
+    default = (
+        field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
+    )
+    if default is not None:
+        out["default"] = list(default) if isinstance(default, tuple) else default
+    return out

@@ -1,0 +1,96 @@
+"""What a store is: keys to bytes, on `s3://` or a folder, behind one small interface.
+
+No rename, no lock, no append, no file system is assumed: objects are written whole, a conditional
+put ("only if absent") decides every race, and listing is in byte order of the key. Everything else
+(manifests, commits, streams) is built on these calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from eyas.recipe import EyasError
+
+__all__ = ["Corrupt", "NotFound", "ObjectInfo", "Store", "StoreError", "check_key"]
+
+
+class StoreError(EyasError):
+    """The store could not do what was asked."""
+
+
+class NotFound(StoreError):
+    """No such object."""
+
+    def __init__(self, url: str, key: str) -> None:
+        super().__init__(f"{url}: no object {key}")
+        self.key = key
+
+
+class Corrupt(StoreError):
+    """What was read is not what was written: the message names the object and both checksums."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """One object as listed. `modified` is seconds since 1970 by the store's clock."""
+
+    key: str
+    size: int
+    etag: str
+    modified: float
+
+
+class Store(Protocol):
+    """Keys to bytes. Every implementation is safe to use from several threads, and raises
+    StoreError when used in a process forked after it was opened."""
+
+    @property
+    def url(self) -> str:
+        """What `open_store` was given, normalised."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises NotFound."""
+        ...
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Exactly `length` bytes from `start`. Raises NotFound, or StoreError past the end."""
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write the whole object, replacing what was there. Durable when it returns."""
+        ...
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write only if there is no such object. True if `data` is what now stands there: an
+        ambiguous answer is resolved by reading back, so racers must write distinct bytes."""
+        ...
+
+    def put_chunks(self, key: str, chunks: Iterable[bytes]) -> int:
+        """Write an object of any size from pieces, in multipart where the store has it; returns
+        its size. An exception from `chunks` leaves nothing visible."""
+        ...
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects whose key starts with `prefix`, in byte order of the key, paged."""
+        ...
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        """One object's size and etag, or None."""
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete; what is not there is no error."""
+        ...
+
+
+def check_key(key: str) -> str:
+    """`key` itself if it is legal: relative, no empty, `.` or `..` part, no control character."""
+    parts = key.split("/")
+    if not key or any(p in ("", ".", "..") for p in parts) or any(ord(c) < 32 for c in key):
+        raise StoreError(f"illegal key {key!r}: use relative parts joined by /, without .. ")
+    if any(p.startswith(".tmp-") for p in parts):
+        raise StoreError(f"illegal key {key!r}: parts may not start with .tmp-")
+    return key
