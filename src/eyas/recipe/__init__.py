@@ -1,5 +1,6 @@
 """The recipe: a TOML file in, one typed, validated value out, hashed by section."""
 
+from .commented import commented_recipe
 from .errors import EyasError, UsageError
 from .recipe import Recipe, parse_override
 from .sections import (
@@ -32,6 +33,7 @@ __all__ = [
     "Train",
     "UsageError",
     "Watch",
+    "commented_recipe",
     "format_bytes",
     "format_count",
     "format_seconds",

@@ -86,7 +86,9 @@ class Recipe:
         if not problems:
             problems = _conflicts(recipe)
         if problems:
-            head = f"{origin}: " + ("one problem" if len(problems) == 1 else f"{len(problems)} problems")
+            head = f"{origin}: " + (
+                "one problem" if len(problems) == 1 else f"{len(problems)} problems"
+            )
             raise UsageError(head + "".join(f"\n  {p}" for p in problems))
         return recipe
 
@@ -191,8 +193,8 @@ def _conflicts(r: Recipe) -> list[str]:
         )
     if r.tokenizer.vocab_size < r.tokenizer.reserved + 256:
         out.append(
-            f"tokenizer.vocab_size: {r.tokenizer.vocab_size} has no room for {r.tokenizer.reserved} "
-            f"reserved ids and 256 bytes; at least {r.tokenizer.reserved + 256}"
+            f"tokenizer.vocab_size: {r.tokenizer.vocab_size} has no room for "
+            f"{r.tokenizer.reserved} ids and 256 bytes; at least {r.tokenizer.reserved + 256}"
         )
     return out
 

@@ -57,7 +57,10 @@ class Corpus:
         (), "taken instead of the apt: sources where there is no apt-get"
     )
     max_pages: int = key(
-        0, "take at most this many pages from package sources, by seed; 0 is all", kind="count", low=0
+        0,
+        "take at most this many pages from package sources, by seed; 0 is all",
+        kind="count",
+        low=0,
     )
     extractor: str = key(
         "trafilatura",
@@ -80,7 +83,9 @@ class Corpus:
 class TokenizerKeys:
     """Byte-level BPE, lossless."""
 
-    vocab_size: int = key(65_024, "items, reserved ones and 256 bytes included", kind="count", low=512)
+    vocab_size: int = key(
+        65_024, "items, reserved ones and 256 bytes included", kind="count", low=512
+    )
     reserved: int = key(256, "reserved ids at the start; id 0 is <|endoftext|>", low=1, high=65_536)
     sample_bytes: int = key(
         64 * 2**20, "UTF-8 bytes of text to train on, spread over languages", kind="count", low=1024
@@ -174,9 +179,7 @@ class Watch:
 class Judge:
     """Evaluation."""
 
-    max_bytes: int = key(
-        200_000, "held-out text a language that is scored", kind="count", low=1000
-    )
+    max_bytes: int = key(200_000, "held-out text a language that is scored", kind="count", low=1000)
     prompts: tuple[str, ...] = key((), "sampled after training, to look at")
     sample_tokens: int = key(32, "tokens a sample", low=1, high=4096)
 

@@ -1,0 +1,304 @@
+"""The stages of `eyas run`, in the order in which things flow, each ending in a figure.
+
+A stage is a function from the flight (recipe, store, output folder) to one line of proof. Every
+stage commits what it makes and skips what is committed, so the flight can be killed anywhere and
+run again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eyas.recipe import EyasError, Recipe, format_bytes, format_count, format_seconds
+from eyas.store import Manifest, NotFound, Store, dump_json
+
+if TYPE_CHECKING:
+    from eyas.checkpoint import ExportReport
+    from eyas.model import Model
+    from eyas.tokens import DataPlan
+
+__all__ = [
+    "STAGES",
+    "Flight",
+    "corpus_figure",
+    "export_figure",
+    "tokenizer_figure",
+    "tokens_figure",
+]
+
+
+@dataclass
+class Flight:
+    """What the stages share. `notes` are lines shown below the summary."""
+
+    recipe: Recipe
+    store: Store
+    out: Path
+    notes: list[str] = field(default_factory=list)
+    model: Model | None = None
+
+    @property
+    def reference(self) -> str:
+        return f"{self.store.url}@latest"
+
+    def loaded(self) -> Model:
+        """The trained model, loaded once."""
+        from eyas.checkpoint import load
+
+        if self.model is None:
+            self.model = load(self.reference)
+        return self.model
+
+
+def sources(flight: Flight) -> str:
+    from eyas.corpus import fetch_sources
+
+    manifest = fetch_sources(flight.recipe, flight.store)
+    packages = manifest.facts.get("packages", [])
+    if not packages:
+        return f"{len(flight.recipe.corpus.sources)} sources of your own"
+    names = ", ".join(f"{p['name']} {p['version']} ({p['licence']})" for p in packages)
+    flight.notes.append(f"sources: {names}")
+    size = format_bytes(manifest.counters["bytes"])
+    return (
+        f"{manifest.counters['pages']:,.0f} pages of {len(packages)} packages, {size} HTML, "
+        f"{len(manifest.objects)} WARC files"
+    )
+
+
+def corpus(flight: Flight) -> str:
+    from eyas.corpus import curate
+
+    manifest = curate(flight.recipe, flight.store, workers=flight.recipe.cluster.workers)
+    reasons = {k[8:]: v for k, v in manifest.counters.items() if k.startswith("rejects_") and v}
+    top = sorted(reasons.items(), key=lambda pair: -pair[1])
+    flight.notes.append("rejected: " + ", ".join(f"{name} {n:,.0f}" for name, n in top))
+    return corpus_figure(manifest)
+
+
+def corpus_figure(manifest: Manifest) -> str:
+    c = manifest.counters
+    return (
+        f"{c['pages_in']:,.0f} pages in, {c['documents']:,.0f} documents out in "
+        f"{len(manifest.facts['languages'])} languages; {c.get('rejects_duplicate', 0):,.0f} "
+        f"duplicates; {c['documents_validation']:,.0f} held out"
+    )
+
+
+def tokenizer(flight: Flight) -> str:
+    from eyas.tokens import train_tokenizer
+
+    return tokenizer_figure(train_tokenizer(flight.recipe, flight.store))
+
+
+def tokenizer_figure(manifest: Manifest) -> str:
+    f = manifest.facts
+    return f"{f['vocab_size']:,} items, {f['bytes_per_token']:.2f} bytes a token"
+
+
+def tokens(flight: Flight) -> str:
+    from eyas.tokens import make_data_plan, write_tokens
+
+    manifest = write_tokens(flight.recipe, flight.store, workers=flight.recipe.cluster.workers)
+    return tokens_figure(manifest, make_data_plan(flight.recipe, flight.store))
+
+
+def tokens_figure(manifest: Manifest, plan: DataPlan) -> str:
+    split = manifest.facts["tokens"]
+    return (
+        f"{split['train']:,} training and {split['validation']:,} held-out tokens; data plan "
+        f"{plan.version}, {plan.steps} steps"
+    )
+
+
+def plan(flight: Flight) -> str:
+    """Made once, before the run; kept, so that the run is held against what was said before it."""
+    from eyas.plan import make_plan
+
+    made = _read_json(flight.store, "run/plan.json")
+    if made is None or made["recipe"] != _plan_hash(flight.recipe):
+        planned = make_plan(flight.recipe)
+        made = {"recipe": _plan_hash(flight.recipe), "plan": planned.to_dict()}
+        flight.store.put("run/plan.json", dump_json(made))
+    p = made["plan"]
+    return (
+        f"{p['parameters']:,} parameters, tensor {p['layout']['tensor']} x data "
+        f"{p['layout']['data']}; {format_bytes(p['memory_total'])} a rank, "
+        f"{format_seconds(p['seconds'])} for {format_count(flight.recipe.train.tokens)} tokens"
+    )
+
+
+def _plan_hash(recipe: Recipe) -> str:
+    return recipe.section_hash("tokenizer", "data", "model", "train", "layout", "cluster")
+
+
+def train(flight: Flight) -> str:
+    from eyas.launch import supervise
+    from eyas.tokens import open_tokens, plan_digest
+    from eyas.train import run_report
+
+    recipe, store = flight.recipe, flight.store
+    report = run_report(recipe, store)
+    if report is None:
+        with tempfile.TemporaryDirectory(prefix="eyas-run-") as folder:
+            resolved = Path(folder) / "recipe.toml"
+            resolved.write_text(recipe.to_toml(), encoding="utf-8")
+            argv = ["-m", "eyas", "train", str(resolved)]
+            code = supervise(argv, recipe.cluster.processes, store, run_dir=folder)
+        if code:
+            raise EyasError(
+                f"training ended with code {code}; the logs of its ranks are in "
+                f"{store.url}/jobs; run again to go on from the last commit"
+            )
+        report = run_report(recipe, store)
+    if report is None:
+        raise EyasError(f"{store.url} holds no finished run although training reported success")
+    undisturbed = plan_digest(open_tokens(store), 0, report.steps)
+    if report.digest != undisturbed:
+        raise EyasError(
+            f"consumed data differs: the run's digest is {report.digest:016x}, the plan's "
+            f"{undisturbed:016x}; this is a fault of eyas, please report it with the store's run/"
+        )
+    _hold_against_plan(flight, report.to_dict())
+    killed = f"{report.attempts - 1} restarts, " if report.attempts > 1 else ""
+    return (
+        f"loss {report.first_loss:.3f} to {report.last_loss:.3f} in {report.steps} steps; {killed}"
+        f"data digest {report.digest:016x} equals an undisturbed run's"
+    )
+
+
+def _hold_against_plan(flight: Flight, actual: Mapping[str, Any]) -> None:
+    from eyas.plan import compare
+
+    made = _read_json(flight.store, "run/plan.json")
+    if made is not None:
+        rows = compare(made["plan"], actual)
+        figures = (f"{r.name} {r.planned_text} planned, {r.actual_text} taken" for r in rows)
+        flight.notes.append("plan against run: " + "; ".join(figures))
+
+
+def judge(flight: Flight) -> str:
+    from eyas.judge import evaluate, samples
+
+    keys = flight.recipe.judge
+    report = evaluate(flight.loaded(), flight.store, keys.max_bytes)
+    languages = sorted(report.languages, key=lambda row: -row.bytes)
+    shown = (f"{r.language} {r.bits_per_byte:.2f}/{r.xz_bits_per_byte:.2f}" for r in languages[:8])
+    flight.notes.append("bits a byte, model/xz: " + ", ".join(shown))
+    for sample in samples(flight.loaded(), keys.prompts, keys.sample_tokens):
+        flight.notes.append(f"sample (T={sample.temperature:g}): {sample.prompt}│{sample.text!r}")
+    total = report.total
+    return (
+        f"{total.bits_per_byte:.3f} bits a byte on held-out text, xz {total.xz_bits_per_byte:.3f}, "
+        f"{len(report.languages)} languages"
+    )
+
+
+def export(flight: Flight) -> str:
+    import shutil
+
+    from eyas.checkpoint import export_hf
+
+    folder = flight.out / "export"
+    if folder.exists():
+        shutil.rmtree(folder)
+    return export_figure(export_hf(flight.reference, folder))
+
+
+def export_figure(report: ExportReport) -> str:
+    return (
+        f"transformers loads {report.folder}; largest logit difference "
+        f"{report.max_logit_difference:.1e}, greedy text "
+        f"{'equal' if report.greedy_equal else 'DIFFERS'}"
+    )
+
+
+def trace(flight: Flight) -> str:
+    from eyas.tokens import open_tokens
+
+    opened = open_tokens(flight.store)
+    step = opened.steps // 2
+    urls = list(dict.fromkeys(row.url for row in opened.trace(step)))
+    flight.notes.append(f"step {step} read: " + ", ".join(urls[:2]) + (", …" if urls[2:] else ""))
+    return f"{len(urls)} URLs behind step {step}"
+
+
+def serve(flight: Flight) -> str:
+    from eyas.serve import start_server
+
+    models = {flight.recipe.name: flight.loaded()}
+    prompt = flight.recipe.judge.prompts[0] if flight.recipe.judge.prompts else "The"
+    body = {"model": flight.recipe.name, "prompt": prompt, "max_tokens": 8, "temperature": 0}
+    server = start_server(models, host="127.0.0.1", port=0)
+    try:
+        request = urllib.request.Request(  # noqa: S310 our own URL
+            f"{server.url}/v1/completions", dump_json(body), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310 our own URL
+            answer = json.load(response)
+    finally:
+        server.stop()
+    usage = answer["usage"]
+    return (
+        f"POST /v1/completions answered {usage['completion_tokens']} tokens to "
+        f"{usage['prompt_tokens']}: {answer['choices'][0]['text']!r}"
+    )
+
+
+def board(flight: Flight) -> str:
+    from eyas.board import write_board
+
+    return str(write_board([flight.store], flight.out / "board.html"))
+
+
+STAGES: dict[str, Callable[[Flight], str]] = {
+    "sources": sources,
+    "corpus": corpus,
+    "tokenizer": tokenizer,
+    "tokens": tokens,
+    "plan": plan,
+    "train": train,
+    "judge": judge,
+    "export": export,
+    "trace": trace,
+    "serve": serve,
+    "board": board,
+}
+"""In order."""
+
+FORCED = {"sources": "sources", "corpus": "corpus", "tokenizer": "tokenizer", "tokens": "tokens"}
+
+
+def forget(store: Store, stage: str) -> None:
+    """Make a finished stage run again: its manifests and ledger go, its data objects stay.
+
+    Raises EyasError for `train`, whose checkpoints are work paid for.
+    """
+    if stage == "train":
+        raise EyasError(
+            "train is never forced: its checkpoints are paid for; train into another store "
+            "(--set store=…), or remove checkpoints/ and metrics/ from this one yourself"
+        )
+    if stage == "plan":
+        store.delete(["run/plan.json"])
+    if stage in FORCED:
+        store.delete([o.key for o in store.list(f"{FORCED[stage]}/manifest-")])
+        store.delete([o.key for o in store.list(f"work/{FORCED[stage]}.")])
+
+
+def _read_json(store: Store, key: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(store.get(key))
+    except NotFound:
+        return None
+    except ValueError:
+        print(f"{key} is damaged and is made again", file=sys.stderr)
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,27 @@
+"""`eyas status STORE`: what is done, running, missing."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from .arguments import add_json, add_store, print_json
+
+EXAMPLE = "eyas status s3://bucket/run"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_store(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from eyas.store import open_store, status
+
+    rows = status(open_store(args.store))
+    if args.json:
+        print_json([dataclasses.asdict(row) for row in rows])
+        return 0
+    for row in rows:
+        print(f"{row.room:<12} {row.state:<8} {row.created:<21} {row.detail}")
+    return 0

@@ -1,0 +1,62 @@
+"""The recipe of `eyas init`: every key with its default and meaning, from the sections."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from typing import Any
+
+import tomli_w
+
+from .recipe import Recipe
+
+__all__ = ["commented_recipe"]
+
+_SET = {("corpus", "sources"): ["./crawl/*.warc.gz"], ("train", "tokens"): "10M"}
+
+
+def commented_recipe(name: str) -> str:
+    """TOML text. Keys at their default are commented out, so the file says only what was chosen."""
+    clean = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-") or "my-run"
+    lines = [
+        "# An Eyas recipe: everything that a run depends on. A key behind # is at its default.",
+        f'name = "{clean}"',
+        f'store = "./runs/{clean}"    # or s3://bucket/prefix',
+    ]
+    for section, cls in typing.get_type_hints(Recipe).items():
+        if dataclasses.is_dataclass(cls):
+            lines += _section(section, cls)
+    return "\n".join(lines) + "\n"
+
+
+def _section(section: str, cls: Any) -> list[str]:
+    lines = ["", f"[{section}]    # {(cls.__doc__ or '').strip()}"]
+    for field in dataclasses.fields(cls):
+        chosen = _SET.get((section, field.name))
+        default = (
+            field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
+        )
+        lines.append(f"# {field.metadata['doc']}")
+        if chosen is not None:
+            lines.append(_assign(field.name, chosen))
+        elif default is None:
+            lines.append(f"#{field.name} =")
+        else:
+            lines.append(f"#{_assign(field.name, _friendly(default, field.metadata['kind']))}")
+    return lines
+
+
+def _friendly(value: Any, kind: str) -> Any:
+    """A count as people write it: "64Mi", "1M"."""
+    if isinstance(value, tuple):
+        return list(value)
+    if kind == "count":
+        for scale, unit in ((2**20, "Mi"), (10**6, "M")):
+            if value and value % scale == 0:
+                return f"{value // scale}{unit}"
+    return value
+
+
+def _assign(name: str, value: Any) -> str:
+    return " ".join(tomli_w.dumps({name: value}).split()).replace(", ]", " ]")

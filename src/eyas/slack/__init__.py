@@ -1,0 +1,1 @@
+"""The audit bot on Slack: a door; the room is still to come."""

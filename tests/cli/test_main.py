@@ -1,0 +1,106 @@
+"""The command line's contract: help, exit codes, plain errors, doors that say what is to come."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from eyas.cli import main
+from eyas.cli.main import COMMANDS, NOUNS, TO_COME, VERBS
+
+DESIGN_VERBS = (
+    "init run curate tokenize plan train parity eval export import serve chat launch watch "
+    "diagnose trace slack board status doctor verify tune"
+)
+DESIGN_NOUNS = "recipe corpus tokenizer tokens checkpoints jobs studio audit"
+
+
+def test_every_command_of_the_design_is_there() -> None:
+    assert list(VERBS) == DESIGN_VERBS.split()
+    assert list(NOUNS) == DESIGN_NOUNS.split()
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert f"eyas {name}" in text
+    assert "example:" in text or name in TO_COME
+
+
+@pytest.mark.parametrize("name", list(TO_COME))
+def test_a_room_to_come_says_so_in_one_sentence(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, "anything", "--flag"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"eyas {name}: ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [n for n in COMMANDS if n not in TO_COME])
+def test_every_other_command_is_a_module(name: str) -> None:
+    verb = importlib.import_module(f"eyas.cli.{'import_' if name == 'import' else name}")
+    assert verb.EXAMPLE.split()[1] == name or "-m eyas " + name in verb.EXAMPLE
+    assert callable(verb.run)
+
+
+def test_an_unknown_command_suggests_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lunch"]) == 2
+    assert "eyas launch" in capsys.readouterr().err
+
+
+def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: eyas COMMAND" in capsys.readouterr().out
+
+
+def test_a_wrong_argument_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["recipe", "polish"])
+    assert caught.value.code == 2
+    capsys.readouterr()
+
+
+def test_a_bad_recipe_is_a_sentence_and_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text('name = "x"\nstore = "s"\n[train]\nlrr = 1\n')
+    assert main(["recipe", "check", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert "train.lrr: no such key; did you mean lr?" in error
+    assert "Traceback" not in error
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="cannot read"):
+        main(["recipe", "check", str(tmp_path / "none.toml"), "--debug"])
+
+
+def test_init_then_check_then_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new" / "mine.toml"
+    assert main(["init", str(path)]) == 0
+    assert main(["init", str(path)]) == 1
+    assert "left as it is" in capsys.readouterr().err
+    assert main(["recipe", "check", str(path)]) == 0
+    assert "parameters" in capsys.readouterr().out
+    assert main(["recipe", "show", str(path), "--json", "--set", "train.lr=1e-3"]) == 0
+    assert json.loads(capsys.readouterr().out)["train"]["lr"] == 1e-3
+    assert main(["recipe", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Eyas recipe"
+
+
+def test_logs_are_json_when_asked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    main(["recipe", "schema", "--log", "json"])
+    logging.getLogger("eyas.test").info("a %s", "ب")
+    line = json.loads(capfd.readouterr().err.splitlines()[-1])
+    assert line["message"] == "a ب"
+    assert line["level"] == "info"

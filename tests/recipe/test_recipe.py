@@ -1,0 +1,138 @@
+"""One file, one typed value; every problem named with its key, what was given and what is legal."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from pathlib import Path
+
+import pytest
+
+from eyas.recipe import Recipe, UsageError, commented_recipe, parse_override
+
+HEAD = 'name = "r"\nstore = "./s"\n'
+
+
+def _problems(text: str, **overrides: object) -> str:
+    with pytest.raises(UsageError) as caught:
+        Recipe.parse(HEAD + text, "r.toml", overrides)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_units_and_defaults() -> None:
+    recipe = Recipe.parse(HEAD + '[train]\ntokens = "1B"\nglobal_batch = "4Mi"', "r.toml")
+    assert recipe.train.tokens == 10**9
+    assert recipe.train.global_batch == 4 * 2**20
+    assert recipe.corpus.language_threshold == 0.65
+
+
+def test_an_unknown_key_names_itself_and_the_nearest() -> None:
+    assert "train.token: no such key; did you mean tokens?" in _problems("[train]\ntoken = 1")
+
+
+def test_an_unknown_section_names_the_nearest() -> None:
+    assert "corpos: no such key; did you mean corpus?" in _problems("[corpos]")
+
+
+def test_all_problems_come_at_once() -> None:
+    text = _problems('[train]\nlr = "a"\nschedule = "linear"\n[data]\nsequence = 2')
+    assert "3 problems" in text
+    assert 'train.lr: "a" is not legal; write a number' in text
+    assert 'train.schedule: "linear" is not legal; legal are cosine, constant' in text
+    assert "data.sequence: 2 is not legal; at least 8" in text
+
+
+def test_a_wrong_type_says_what_to_write() -> None:
+    assert "write true or false" in _problems("[model]\ntied = 1")
+    assert "write a list" in _problems('[corpus]\nsources = "a.warc"')
+    assert "write a whole number" in _problems("[model]\nn_layers = 2.5")
+    assert "not a section" in _problems("train = 3")
+    assert "finite" in _problems("[train]\nlr = inf")
+
+
+def test_impossible_combinations_are_refused() -> None:
+    text = _problems("[data]\nsequence = 300\n[train]\nglobal_batch = 1000")
+    assert "not a multiple of data.sequence (300); the nearest below is 900" in text
+    assert "less than one step" in _problems('[train]\ntokens = "1K"')
+    assert "lr_min" in _problems("[train]\nlr_min = 1.0")
+    assert "no room" in _problems("[tokenizer]\nvocab_size = 512\nreserved = 300")
+
+
+def test_a_broken_file_names_its_line() -> None:
+    assert "line 4" in _problems("[train]\ntokens = = 3")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no-such"):
+        Recipe.load(tmp_path / "no-such.toml")
+
+
+def test_overrides_reach_any_key() -> None:
+    recipe = Recipe.parse(HEAD, "r.toml", {"train.lr": 1e-3, "store": "s3://b/p"})
+    assert recipe.train.lr == 1e-3
+    assert recipe.store == "s3://b/p"
+    assert "train.lrr: no such key" in _problems("", **{"train.lrr": 1})
+    assert "name is not a section" in _problems("", **{"name.x": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("train.lr=3e-4", ("train.lr", 3e-4)),
+        ("store=s3://b/p", ("store", "s3://b/p")),
+        ("train.tokens=4M", ("train.tokens", "4M")),
+        ("model.tied=false", ("model.tied", False)),
+        ('corpus.sources=["a"]', ("corpus.sources", ["a"])),
+    ],
+)
+def test_set_takes_toml_or_a_string(text: str, value: tuple[str, object]) -> None:
+    assert parse_override(text) == value
+
+
+@pytest.mark.parametrize("text", ["train.lr", "=3"])
+def test_a_malformed_set_says_how(text: str) -> None:
+    with pytest.raises(UsageError, match=r"SECTION\.KEY=VALUE"):
+        parse_override(text)
+
+
+def test_the_resolved_recipe_loads_back_equal() -> None:
+    recipe = Recipe.parse(HEAD + '[corpus]\nsources = ["ب \\"x\\"", "a"]\n', "r.toml")
+    assert Recipe.parse(recipe.to_toml(), "again") == recipe
+
+
+def test_a_section_hash_depends_on_its_section_alone() -> None:
+    one = Recipe.parse(HEAD, "r.toml")
+    two = Recipe.parse(HEAD, "r.toml", {"train.lr": 1e-3})
+    assert one.section_hash("corpus") == two.section_hash("corpus")
+    assert one.section_hash("train") != two.section_hash("train")
+    assert one.section_hash("train", "corpus") == one.section_hash("corpus", "train")
+    assert one.hash != two.hash
+
+
+def test_the_commented_recipe_names_every_key_and_is_good() -> None:
+    text = commented_recipe("my run!")
+    recipe = Recipe.parse(text, "init")
+    assert recipe.name == "my-run"
+    for section, cls in typing.get_type_hints(Recipe).items():
+        if dataclasses.is_dataclass(cls):
+            assert f"[{section}]" in text
+            assert all(f"{f.name} =" in text for f in dataclasses.fields(cls))
+
+
+def test_its_commented_defaults_are_the_defaults() -> None:
+    lines = commented_recipe("x").splitlines()
+    shown = [li[1:] if li.startswith("#") and not li.startswith("# ") else li for li in lines]
+    kept = [line for line in shown if not line.endswith("=")]
+    spoken = Recipe.parse("\n".join(kept), "uncommented")
+    assert spoken == Recipe.parse(commented_recipe("x"), "init")
+
+
+def test_the_schema_covers_every_key() -> None:
+    schema = Recipe.schema()
+    assert schema["additionalProperties"] is False
+    train = schema["properties"]["train"]["properties"]
+    assert train["schedule"]["enum"] == ["cosine", "constant"]
+    assert train["lr"]["exclusiveMinimum"] == 0
+    assert train["tokens"]["type"] == ["number", "string"]
+    assert all("description" in key for key in train.values())

@@ -1,0 +1,114 @@
+"""The whole flight on a reader's own pages: every stage proves itself, a rank is really killed,
+and a second run does nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import html as lxml_html
+from tests.texts import write_html, write_jsonl
+
+STAGES = [
+    "sources",
+    "corpus",
+    "tokenizer",
+    "tokens",
+    "plan",
+    "train",
+    "judge",
+    "export",
+    "trace",
+    "serve",
+    "board",
+]
+
+RECIPE = """
+name = "flight"
+store = "{store}"
+[corpus]
+sources = ["{pages}/html", "{pages}/ar.jsonl", "{pages}/en.jsonl"]
+language_threshold = 0.3
+validation_share = 0.15
+[tokenizer]
+vocab_size = 1024
+[data]
+sequence = 64
+epochs = 8
+[model]
+preset = "nano-1m"
+[train]
+tokens = 4096
+global_batch = 512
+lr = 3e-3
+checkpoint_every = 2
+rehearse_kill = 5
+[layout]
+{layout}
+[cluster]
+processes = 2
+threads = 1
+workers = 2
+[judge]
+max_bytes = 20000
+prompts = ["The river", "النهر"]
+sample_tokens = 8
+"""
+
+
+def _run(recipe: Path, out: Path, environment: dict[str, str]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "eyas", "run", str(recipe), "--json", "--out", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert isinstance(report, dict)
+    return report
+
+
+def _flight(tmp_path: Path, store: str, layout: str, environment: dict[str, str]) -> None:
+    pages = tmp_path / "pages"
+    write_html(pages / "html", 60)
+    write_jsonl(pages / "ar.jsonl", 30, "ar")
+    write_jsonl(pages / "en.jsonl", 20, first=50)  # 10 of them are the HTML pages again
+    recipe = tmp_path / "flight.toml"
+    recipe.write_text(RECIPE.format(store=store, pages=pages, layout=layout), encoding="utf-8")
+    report = _run(recipe, tmp_path / "out", environment)
+    lines = {row["stage"]: row["line"] for row in report["stages"]}
+    assert list(lines) == STAGES
+    assert "110 pages in" in lines["corpus"]
+    assert "1,024 items" in lines["tokenizer"]
+    assert "equals an undisturbed run's" in lines["train"]
+    assert "1 restarts" in lines["train"], "the rehearsed kill did not happen"
+    assert "greedy text equal" in lines["export"]
+    assert "URLs behind step" in lines["trace"]
+    assert "answered 8 tokens" in lines["serve"]
+    page = lxml_html.parse(lines["board"])
+    assert page.findall(".//svg"), "the board shows no curve"
+    again = _run(recipe, tmp_path / "out", environment)
+    same = {row["stage"]: row["line"] for row in again["stages"]}
+    for stage in ("sources", "corpus", "tokenizer", "tokens", "plan", "train", "judge", "trace"):
+        assert same[stage] == lines[stage], f"{stage} did something else the second time"
+
+
+@pytest.mark.slow
+def test_the_whole_flight_in_a_folder(tmp_path: Path) -> None:
+    _flight(tmp_path, str(tmp_path / "store"), "data = 2", {})
+    shown = tomllib.loads((tmp_path / "store" / "recipe.toml").read_text())
+    assert shown["name"] == "flight"
+
+
+@pytest.mark.slow
+def test_the_whole_flight_on_s3_with_tensor_parallelism(tmp_path: Path, s3_store: Any) -> None:
+    _flight(tmp_path, f"{s3_store.url}/flight", "data = 1\ntensor = 2", {})
