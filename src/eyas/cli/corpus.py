@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from .arguments import add_json, add_store, print_json
 
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     manifest = read_manifest(store, "corpus")
     if manifest is None:
         raise EyasError(f"{args.store} holds no corpus; make one with `eyas curate RECIPE`")
-    shown = []
+    shown: list[dict[str, Any]] = []
     for table in read_documents(store, manifest):
         for row in table.to_pylist():
             if args.language in (None, row["language"]) and len(shown) < args.limit:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eyas.recipe import EyasError, Recipe, format_bytes, format_count, format_seconds
-from eyas.store import Manifest, NotFound, Store, dump_json
+from eyas.store import Manifest, NotFound, Store, dump_json, identity
 
 if TYPE_CHECKING:
     from eyas.checkpoint import ExportReport
@@ -184,29 +184,57 @@ def _hold_against_plan(flight: Flight, actual: Mapping[str, Any]) -> None:
         flight.notes.append("plan against run: " + "; ".join(figures))
 
 
+def _once(flight: Flight, stage: str, make: Callable[[], tuple[str, list[str]]], *of: Any) -> str:
+    """The line and notes of a stage whose result depends on the last commit and `of`; what was
+    said of the same commit before is said again without work."""
+    from eyas.checkpoint import list_commits
+
+    commits = list_commits(flight.store)
+    made_from = identity(stage, commits[-1].key if commits else None, *of)
+    key = f"run/{stage}.json"
+    known = _read_json(flight.store, key)
+    if known is None or known["identity"] != made_from:
+        line, notes = make()
+        known = {"identity": made_from, "line": line, "notes": notes}
+        flight.store.put(key, dump_json(known))
+    flight.notes += known["notes"]
+    return str(known["line"])
+
+
 def judge(flight: Flight) -> str:
+    return _once(flight, "judge", lambda: _judge(flight), flight.recipe.section_hash("judge"))
+
+
+def _judge(flight: Flight) -> tuple[str, list[str]]:
     from eyas.judge import evaluate, samples
 
     keys = flight.recipe.judge
     report = evaluate(flight.loaded(), flight.store, keys.max_bytes)
     languages = sorted(report.languages, key=lambda row: -row.bytes)
     shown = (f"{r.language} {r.bits_per_byte:.2f}/{r.xz_bits_per_byte:.2f}" for r in languages[:8])
-    flight.notes.append("bits a byte, model/xz: " + ", ".join(shown))
+    notes = ["bits a byte, model/xz: " + ", ".join(shown)]
     for sample in samples(flight.loaded(), keys.prompts, keys.sample_tokens):
-        flight.notes.append(f"sample (T={sample.temperature:g}): {sample.prompt}│{sample.text!r}")
+        notes.append(f"sample (T={sample.temperature:g}): {sample.prompt}│{sample.text!r}")
     total = report.total
-    return (
+    line = (
         f"{total.bits_per_byte:.3f} bits a byte on held-out text, xz {total.xz_bits_per_byte:.3f}, "
         f"{len(report.languages)} languages"
     )
+    return line, notes
 
 
 def export(flight: Flight) -> str:
+    folder = flight.out / "export"
+    if not (folder / "SHA256SUMS").exists():
+        flight.store.delete(["run/export.json"])
+    return _once(flight, "export", lambda: (_export(flight, folder), []), str(folder))
+
+
+def _export(flight: Flight, folder: Path) -> str:
     import shutil
 
     from eyas.checkpoint import export_hf
 
-    folder = flight.out / "export"
     if folder.exists():
         shutil.rmtree(folder)
     return export_figure(export_hf(flight.reference, folder))

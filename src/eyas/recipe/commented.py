@@ -10,6 +10,7 @@ from typing import Any
 import tomli_w
 
 from .recipe import Recipe
+from .validate import default_of
 
 __all__ = ["commented_recipe"]
 
@@ -34,9 +35,7 @@ def _section(section: str, cls: Any) -> list[str]:
     lines = ["", f"[{section}]    # {(cls.__doc__ or '').strip()}"]
     for field in dataclasses.fields(cls):
         chosen = _SET.get((section, field.name))
-        default = (
-            field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
-        )
+        default = default_of(field)
         lines.append(f"# {field.metadata['doc']}")
         if chosen is not None:
             lines.append(_assign(field.name, chosen))

@@ -80,9 +80,9 @@ class Recipe:
         for name in raw:
             if name not in types and name not in _TOP:
                 problems.append(f"{name}: no such key{suggest(name, [*types, *_TOP])}")
-        top = {name: _top(raw, name, problems) for name in _TOP}
-        parts = {n: build_section(t, raw.get(n, {}), n, problems) for n, t in types.items()}
-        recipe = cls(**top, **parts)
+        values: dict[str, Any] = {name: _top(raw, name, problems) for name in _TOP}
+        values |= {n: build_section(t, raw.get(n, {}), n, problems) for n, t in types.items()}
+        recipe = cls(**values)
         if not problems:
             problems = _conflicts(recipe)
         if problems:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from .values import parse_count, parse_duration
 
-__all__ = ["build_section", "describe", "suggest"]
+__all__ = ["build_section", "default_of", "describe", "suggest"]
 
 T = TypeVar("T")
 
@@ -104,6 +104,13 @@ def _show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The default of a key, lists as tuples."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
 def describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     """The JSON schema of one key."""
     meta = field.metadata
@@ -125,9 +132,7 @@ def describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     for name, bound in (("minimum", "low"), ("maximum", "high"), ("exclusiveMinimum", "above")):
         if meta[bound] is not None:
             out[name] = meta[bound]
-    default = (
-        field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
-    )
+    default = default_of(field)
     if default is not None:
         out["default"] = list(default) if isinstance(default, tuple) else default
     return out
