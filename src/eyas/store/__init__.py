@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from .base import Corrupt, NotFound, ObjectInfo, Store, StoreError
+from .doctor import Finding, doctor
 from .manifest import (
     Manifest,
     ObjectRef,
     commit_manifest,
-    crc32c,
-    dump_json,
-    identity,
     manifest_versions,
-    now,
     put_object,
     put_object_chunks,
     read_manifest,
     read_object,
-    seal,
-    unseal,
 )
+from .reader import ObjectReader
+from .sealed import crc32c, dump_json, identity, now, seal, unseal
+from .status import RoomStatus, status
 from .streams import put_piece, read_pieces
+from .verify import VerifyReport, verify
 
 __all__ = [
     "Corrupt",
+    "Finding",
     "Manifest",
     "NotFound",
     "ObjectInfo",
+    "ObjectReader",
     "ObjectRef",
+    "RoomStatus",
     "Store",
     "StoreError",
+    "VerifyReport",
     "commit_manifest",
     "crc32c",
+    "doctor",
     "dump_json",
     "identity",
     "manifest_versions",
@@ -43,7 +47,9 @@ __all__ = [
     "read_object",
     "read_pieces",
     "seal",
+    "status",
     "unseal",
+    "verify",
 ]
 
 

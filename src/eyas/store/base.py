@@ -2,18 +2,35 @@
 
 No rename, no lock, no append, no file system is assumed: objects are written whole, a conditional
 put ("only if absent") decides every race, and listing is in byte order of the key. Everything else
-(manifests, commits, streams) is built on these calls.
+(manifests, commits, streams) is built on these calls. The rules that both kinds share (which keys
+are legal, which ranges, no use after fork) are here too.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from eyas.recipe import EyasError
 
-__all__ = ["Corrupt", "NotFound", "ObjectInfo", "Store", "StoreError", "check_key"]
+__all__ = [
+    "Corrupt",
+    "NotFound",
+    "ObjectInfo",
+    "Store",
+    "StoreError",
+    "check_key",
+    "check_prefix",
+    "check_process",
+    "check_range",
+]
+
+KEY_BYTES = 900  # S3 allows 1,024 with the store's prefix
+PART_BYTES = 250  # a file name has 255
+_TEXT = re.compile("[^\x00-\x1f\x7f\\\\\ud800-\udfff\ufffe\uffff]*")
 
 
 class StoreError(EyasError):
@@ -87,10 +104,39 @@ class Store(Protocol):
 
 
 def check_key(key: str) -> str:
-    """`key` itself if it is legal: relative, no empty, `.` or `..` part, no control character."""
+    """`key` itself if it is legal: relative parts joined by `/`, at most 900 bytes of UTF-8 (250 a
+    part), none empty, `.`, `..` or starting with `.tmp-`, no control character, no backslash (some
+    servers take it for `/`). No key may be another's folder (`a` beside `a/b`), since a folder
+    cannot hold both."""
     parts = key.split("/")
-    if not key or any(p in ("", ".", "..") for p in parts) or any(ord(c) < 32 for c in key):
+    if not key or any(p in ("", ".", "..") for p in parts):
         raise StoreError(f"illegal key {key!r}: use relative parts joined by /, without .. ")
     if any(p.startswith(".tmp-") for p in parts):
         raise StoreError(f"illegal key {key!r}: parts may not start with .tmp-")
+    if not _TEXT.fullmatch(key):
+        raise StoreError(f"illegal key {key!r}: no backslash, control or half character")
+    if len(key.encode()) > KEY_BYTES or any(len(p.encode()) > PART_BYTES for p in parts):
+        raise StoreError(
+            f"illegal key {key[:60]!r}…: at most {KEY_BYTES} bytes, {PART_BYTES} a part"
+        )
     return key
+
+
+def check_prefix(prefix: str) -> str:
+    """`prefix` itself if some legal key can start with it; the empty one is legal."""
+    parts = prefix.split("/")
+    if any(p in ("", ".", "..") for p in parts[:-1]) or not _TEXT.fullmatch(prefix):
+        raise StoreError(f"illegal prefix {prefix!r}: use the beginning of a key")
+    return prefix
+
+
+def check_range(key: str, start: int, length: int) -> None:
+    """Raises StoreError if no object has such a range."""
+    if start < 0 or length < 0:
+        raise StoreError(f"{key}: no range of {length} bytes from {start}: neither may be negative")
+
+
+def check_process(opened_in: int) -> None:
+    """Raises StoreError in another process than the one that opened the store."""
+    if os.getpid() != opened_in:
+        raise StoreError("a store opened before fork was used after it: open it in the child")

@@ -1,7 +1,9 @@
 """A folder as a store.
 
-A put is temporary file, fsync, rename, fsync of the folder; a conditional put is a hard link, which
-fails if the name is taken. What a crash leaves is a `.tmp-` file that no reader sees.
+A put is temporary file, fsync, rename, fsync of the folders that changed; a conditional put is a
+hard link, which fails if the name is taken. What a crash leaves is a `.tmp-` file that no reader
+sees. Folders are made with the first put below them and removed with the last delete, so that a
+folder answers as a bucket does, where only objects exist.
 """
 
 from __future__ import annotations
@@ -11,14 +13,26 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from .base import NotFound, ObjectInfo, StoreError, check_key
+from .base import (
+    NotFound,
+    ObjectInfo,
+    StoreError,
+    check_key,
+    check_prefix,
+    check_process,
+    check_range,
+)
 
 __all__ = ["FolderStore"]
 
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_TRIES = 100
+
 
 class FolderStore:
-    """Keys are paths below `root`, which is made with the first put."""
+    """Keys are paths below `root`, which is made with the first put. Needs hard links."""
 
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).expanduser().absolute()
@@ -29,21 +43,17 @@ class FolderStore:
         return str(self._root)
 
     def get(self, key: str) -> bytes:
-        try:
+        with self._errors("get", key):
             return self._path(key).read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise NotFound(self.url, key) from error
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        try:
-            with self._path(key).open("rb") as file:
-                file.seek(start)
-                data = file.read(length)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise NotFound(self.url, key) from error
+        check_range(key, start, length)
+        with self._errors("get", key), self._path(key).open("rb") as file:
+            file.seek(start)
+            data = file.read(length)
         if len(data) != length:
             raise StoreError(
-                f"{self.url}: {key} ends at byte {start + len(data)}, {length} bytes from {start} "
+                f"{self.url}: {key} ends before byte {start + length}: {length} bytes from {start} "
                 "were asked for"
             )
         return data
@@ -53,78 +63,115 @@ class FolderStore:
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         path = self._path(key)
-        with self._temporary(path, [data]) as (temporary, _):
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return self.get(key) == data
-        _sync_folder(path.parent)
-        return True
+        with self._temporary(key, path, [data]) as (temporary, _):
+            while True:
+                with self._errors("put", key), contextlib.suppress(FileExistsError):
+                    os.link(temporary, path)
+                    _sync_folder(path.parent)
+                    return True
+                if path.is_dir():
+                    raise StoreError(_both(self.url, key))
+                with contextlib.suppress(NotFound):  # deleted since: once more
+                    return self.get(key) == data
 
     def put_chunks(self, key: str, chunks: Iterable[bytes]) -> int:
         path = self._path(key)
-        with self._temporary(path, chunks) as (temporary, size):
-            try:
-                temporary.replace(path)
-            except OSError as error:
-                raise StoreError(f"{self.url}: cannot put {key}: {error.strerror}") from error
-        _sync_folder(path.parent)
+        with self._temporary(key, path, chunks) as (temporary, size), self._errors("put", key):
+            temporary.replace(path)
+            _sync_folder(path.parent)
         return size
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        self._check_process()
-        base = prefix.rpartition("/")[0]
+        check_process(self._pid)
+        base = check_prefix(prefix).rpartition("/")[0]
         yield from self._walk(f"{base}/" if base else "", prefix)
 
     def stat(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
         try:
-            status = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
+            with self._errors("stat", key):
+                return None if path.is_dir() else _info(key, path.stat())
+        except NotFound:
             return None
-        return _info(key, status) if path.is_file() else None
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                self._path(key).unlink()
+            path = self._path(key)
+            with contextlib.suppress(NotFound), self._errors("delete", key):
+                path.unlink()
+                self._prune(path.parent)
 
     def _path(self, key: str) -> Path:
-        self._check_process()
+        check_process(self._pid)
         return self._root / check_key(key)
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._pid:
-            raise StoreError("a store opened before fork was used after it; open it in the child")
+    @contextlib.contextmanager
+    def _errors(self, verb: str, key: str) -> Iterator[None]:
+        """The system's errors as sentences."""
+        try:
+            yield
+        except _ABSENT as error:
+            if verb == "put":
+                raise StoreError(_both(self.url, key)) from error
+            raise NotFound(self.url, key) from error
+        except OSError as error:
+            raise StoreError(f"{self.url}: cannot {verb} {key}: {error.strerror}") from error
 
     @contextlib.contextmanager
-    def _temporary(self, path: Path, chunks: Iterable[bytes]) -> Iterator[tuple[Path, int]]:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise StoreError(f"{self.url}: {path} lies below an object, not a folder") from error
+    def _temporary(
+        self, key: str, path: Path, chunks: Iterable[bytes]
+    ) -> Iterator[tuple[Path, int]]:
+        """A whole, durable file beside `path`, removed at the end unless it was renamed. What
+        `chunks` raises passes through unchanged."""
         temporary = path.parent / f".tmp-{uuid.uuid4().hex}"
         try:
+            with self._errors("put", key):
+                file = self._create(temporary)
             size = 0
-            with temporary.open("xb") as file:
+            try:
                 for chunk in chunks:
-                    size += file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
+                    with self._errors("put", key):
+                        size += file.write(chunk)
+                with self._errors("put", key):
+                    file.flush()
+                    os.fsync(file.fileno())
+            finally:
+                with contextlib.suppress(OSError):  # what matters was flushed
+                    file.close()
             yield temporary, size
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def _create(self, temporary: Path) -> BinaryIO:
+        """Make the folder and the file; again if a delete has pruned the folder in between."""
+        for attempt in range(_TRIES):
+            try:
+                _make_folder(temporary.parent)
+                return temporary.open("xb")
+            except FileNotFoundError:
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError
+
+    def _prune(self, folder: Path) -> None:
+        with contextlib.suppress(OSError):  # not empty, or gone
+            while folder != self._root:
+                folder.rmdir()
+                folder = folder.parent
 
     def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
         """Depth first, in the order that the full keys have: a folder sorts as `name/`."""
         try:
-            entries = list(os.scandir(self._root / folder))
+            with os.scandir(self._root / folder) as found:
+                entries = [(e.name + "/" if e.is_dir() else e.name, e) for e in found]
         except (FileNotFoundError, NotADirectoryError):
             return
-        named = [(e.name + "/" if e.is_dir() else e.name, e) for e in entries]
-        for name, entry in sorted(named, key=lambda pair: pair[0].encode()):
+        except OSError as error:
+            raise StoreError(f"{self.url}: cannot list {folder}: {error.strerror}") from error
+        for name, entry in sorted(entries, key=lambda pair: os.fsencode(pair[0])):
             key = folder + name
-            if entry.name.startswith(".tmp-"):
+            if name.startswith(".tmp-"):
                 continue
             if name.endswith("/"):
                 if key.startswith(prefix) or prefix.startswith(key):
@@ -134,13 +181,34 @@ class FolderStore:
                     yield _info(key, entry.stat())
 
 
+def _both(url: str, key: str) -> str:
+    return f"{url}: cannot put {key}: one name would be both an object and a folder"
+
+
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
     etag = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
     return ObjectInfo(key, status.st_size, etag, status.st_mtime)
 
 
+def _make_folder(folder: Path) -> None:
+    """`mkdir -p`, durable: the parent of each folder made is synced."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+    if not folder.is_dir():
+        if folder.exists():
+            raise NotADirectoryError(0, "not a folder", str(folder))
+        raise FileNotFoundError(0, "pruned", str(folder))
+    _sync_folder(folder.parent)
+
+
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:  # pruned since, with all that was in it
+        return
     try:
         os.fsync(descriptor)
     finally:

@@ -1,43 +1,37 @@
 """Manifests: written last means committed.
 
 A stage writes its data objects first and its manifest last. A room's manifests are versions
-`<room>/manifest-<n>.json`; a new one is taken with If-None-Match, the highest is current, older ones
-stay as history. A manifest says from what (inputs), with which settings (identity, recipe hash),
-by which code, and names every object with size and CRC32C. More than `PART` objects go into part
-files of their own, so a manifest of 10^5 objects stays a small file and is read in pieces.
+`<room>/manifest-<n>.json`; a new one is taken with If-None-Match, the highest is current, older
+ones stay as history. A manifest says from what (inputs), with which settings (identity, recipe
+hash), by which code, and names every object with size and CRC32C. More than `PART` objects go into
+part files of their own, so a manifest of 10^5 objects stays a small file and is read in pieces.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import google_crc32c
-
-from .base import Corrupt, NotFound, Store
+from .base import Corrupt, NotFound, Store, StoreError
+from .sealed import crc32c, dump_json, now, seal, unseal
 
 __all__ = [
     "Manifest",
     "ObjectRef",
+    "check_object",
     "commit_manifest",
-    "crc32c",
-    "dump_json",
-    "identity",
     "manifest_versions",
-    "now",
     "put_object",
     "put_object_chunks",
     "read_manifest",
     "read_object",
-    "seal",
-    "unseal",
 ]
 
+FORMAT = 1
 PART = 10_000
 
 
@@ -72,35 +66,6 @@ class Manifest:
         return tuple(o for o in self.objects if o.key.startswith(prefix))
 
 
-def crc32c(data: bytes | memoryview, value: int = 0) -> int:
-    """CRC32C (Castagnoli) of `data`, continuing from `value`."""
-    return int(google_crc32c.extend(value, bytes(data)))
-
-
-def identity(*parts: Any) -> str:
-    """SHA-256 (hex) of JSON-able parts: what a stage's result depends on."""
-    return hashlib.sha256(dump_json(parts)).hexdigest()
-
-
-def dump_json(value: Any) -> bytes:
-    """Canonical JSON: sorted keys, no spaces, UTF-8. Dataclasses are objects."""
-    text = json.dumps(
-        value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain
-    )
-    return text.encode()
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def now() -> str:
-    """UTC, ISO 8601, whole seconds."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def put_object(store: Store, key: str, data: bytes, rows: int = 0) -> ObjectRef:
     """Put and vouch."""
     store.put(key, data)
@@ -124,24 +89,29 @@ def put_object_chunks(store: Store, key: str, chunks: Iterable[bytes], rows: int
 def read_object(store: Store, ref: ObjectRef) -> bytes:
     """Read and verify. Raises Corrupt naming the object; NotFound."""
     data = store.get(ref.key)
-    found = f"{crc32c(data):08x}"
-    if len(data) != ref.size or found != ref.crc32c:
-        raise Corrupt(
-            f"{store.url}: {ref.key} is damaged: {len(data)} bytes with CRC32C {found}, the manifest "
-            f"says {ref.size} bytes with {ref.crc32c}; run `eyas verify` and re-run its stage"
-        )
+    check_object(store, ref, len(data), crc32c(data))
     return data
+
+
+def check_object(store: Store, ref: ObjectRef, size: int, checksum: int) -> None:
+    """Raises Corrupt, naming the object, unless size and CRC32C are what `ref` vouches for."""
+    if (size, f"{checksum:08x}") != (ref.size, ref.crc32c):
+        raise Corrupt(
+            f"{store.url}: {ref.key} is damaged: {size} bytes with CRC32C {checksum:08x}, "
+            f"{ref.size} bytes with {ref.crc32c} were written; run `eyas verify`"
+        )
 
 
 def manifest_versions(store: Store, room: str) -> list[int]:
     """Committed versions, ascending."""
-    head = f"{room}/manifest-"
-    keys = (o.key for o in store.list(head))
-    return [int(k[len(head) : -5]) for k in keys if k.endswith(".json") and "/" not in k[len(head) :]]
+    name = re.compile(re.escape(room) + r"/manifest-(\d{6,})\.json")
+    found = (name.fullmatch(o.key) for o in store.list(f"{room}/manifest-"))
+    return sorted(int(match[1]) for match in found if match)
 
 
 def read_manifest(store: Store, room: str, version: int | None = None) -> Manifest | None:
-    """The current manifest of a room (or that version), or None. Its own checksum is verified."""
+    """The current manifest of a room (or that version), or None. Its own checksum and those of its
+    part files are verified. Raises Corrupt, NotFound (a part file is gone)."""
     if version is None:
         versions = manifest_versions(store, room)
         if not versions:
@@ -149,9 +119,12 @@ def read_manifest(store: Store, room: str, version: int | None = None) -> Manife
         version = versions[-1]
     key = f"{room}/manifest-{version:06d}.json"
     try:
-        raw = unseal(store, key, store.get(key))
+        sealed = store.get(key)
     except NotFound:
         return None
+    raw = unseal(store, key, sealed)
+    if raw.pop("format", None) != FORMAT:
+        raise StoreError(f"{store.url}: {key} is of another format: use the Eyas that wrote it")
     objects = list(_refs(raw.pop("objects")))
     for part in _refs(raw.pop("parts")):
         objects.extend(_refs(json.loads(read_object(store, part))))
@@ -160,18 +133,16 @@ def read_manifest(store: Store, room: str, version: int | None = None) -> Manife
 
 
 def commit_manifest(store: Store, manifest: Manifest) -> Manifest:
-    """Write it as the room's next version. If another writer commits the same identity first, that
-    manifest is returned instead: both made the same thing."""
+    """Write it as the room's next version. If the current one has the same identity and objects (a
+    finished stage run again, another writer ahead), that one is returned. One that is damaged is
+    passed over: this is how a stage that is run again heals it."""
     created = manifest.created or now()
     while True:
         versions = manifest_versions(store, manifest.room)
+        current = _standing(store, manifest.room, versions[-1]) if versions else None
+        if current and (current.identity, current.objects) == (manifest.identity, manifest.objects):
+            return current
         version = versions[-1] + 1 if versions else 1
-        if versions:
-            current = read_manifest(store, manifest.room, versions[-1])
-            if current and current.identity == manifest.identity:
-                same = [o.crc32c for o in current.objects] == [o.crc32c for o in manifest.objects]
-                if same:
-                    return current
         result = dataclasses.replace(manifest, version=version, created=created)
         head, parts = _encode(store, result)
         key = f"{manifest.room}/manifest-{version:06d}.json"
@@ -179,30 +150,16 @@ def commit_manifest(store: Store, manifest: Manifest) -> Manifest:
             return result
 
 
-def seal(body: Mapping[str, Any]) -> bytes:
-    """JSON with a CRC32C of itself, so that a manifest or commit vouches for its own bytes."""
-    payload = dump_json(body)
-    return b'{"crc32c":"%08x","body":%s}\n' % (crc32c(payload), payload)
-
-
-def unseal(store: Store, key: str, data: bytes) -> dict[str, Any]:
-    """The body of what `seal` wrote. Raises Corrupt."""
+def _standing(store: Store, room: str, version: int) -> Manifest | None:
     try:
-        head, tail = data[:28], data[28:-2]
-        if not head.startswith(b'{"crc32c":"') or not data.endswith(b"}\n"):
-            raise ValueError("not a sealed object")
-        if int(head[11:19], 16) != crc32c(tail):
-            raise ValueError("checksum differs")
-        body = json.loads(tail)
-    except ValueError as error:
-        raise Corrupt(f"{store.url}: {key} is damaged ({error}); run `eyas verify`") from error
-    if not isinstance(body, dict):
-        raise Corrupt(f"{store.url}: {key} is damaged (not an object); run `eyas verify`")
-    return body
+        return read_manifest(store, room, version)
+    except (Corrupt, NotFound):
+        return None
 
 
 def _encode(store: Store, m: Manifest) -> tuple[dict[str, Any], Sequence[ObjectRef]]:
     head = {
+        "format": FORMAT,
         "room": m.room,
         "identity": m.identity,
         "recipe": m.recipe,

@@ -1,0 +1,110 @@
+"""What a store holds: which rooms are done, running or missing, from what they left behind.
+
+Rooms with a manifest are done when one is committed; the ledger of work tells how far one is that
+is not. The data plan, checkpoints, heartbeats and reports are counted by their keys. Nothing is
+read that grows with the data.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from eyas.recipe import format_bytes
+
+from .base import NotFound, ObjectInfo, Store
+from .manifest import Manifest, read_manifest
+
+__all__ = ["RoomStatus", "status"]
+
+FRESH_SECONDS = 120.0
+MANIFEST_ROOMS = ("sources", "corpus", "tokenizer", "tokens")
+
+State = Literal["done", "running", "missing"]
+
+
+@dataclass(frozen=True)
+class RoomStatus:
+    """One line of `eyas status`. `created` is UTC, ISO 8601, or empty."""
+
+    room: str
+    state: State
+    detail: str
+    created: str = ""
+
+
+def status(store: Store) -> list[RoomStatus]:
+    """In the order in which things flow. Raises Corrupt for a damaged manifest."""
+    rooms = [_manifest_room(store, room) for room in MANIFEST_ROOMS]
+    return [*rooms, _data(store), _train(store), _judge(store)]
+
+
+def _manifest_room(store: Store, room: str) -> RoomStatus:
+    manifest = read_manifest(store, room)
+    if manifest is not None:
+        return RoomStatus(room, "done", _summary(manifest), manifest.created)
+    shards = list(store.list(f"work/{room}."))
+    if shards:
+        newest = max(info.modified for info in shards)
+        return RoomStatus(room, "running", f"{len(shards)} shards done", _utc(newest))
+    return RoomStatus(room, "missing", "nothing yet")
+
+
+def _summary(manifest: Manifest) -> str:
+    size = sum(ref.size for ref in manifest.objects)
+    count = len(manifest.objects)
+    return f"version {manifest.version}: {count} objects, {format_bytes(size)}"
+
+
+def _data(store: Store) -> RoomStatus:
+    plans = list(store.list("data/plan-"))
+    if not plans:
+        return RoomStatus("data", "missing", "no data plan yet")
+    return RoomStatus("data", "done", f"{len(plans)} versions of the data plan", _last(plans))
+
+
+def _train(store: Store) -> RoomStatus:
+    commits = list(store.list("checkpoints/commits/"))
+    hosts = [b for b in _heartbeats(store) if not str(b.get("state")).startswith("ended")]
+    detail = f"{len(commits)} checkpoints"
+    if commits:
+        attempt, _, step = commits[-1].key.rpartition("/")[2].removesuffix(".json").partition("-")
+        detail += f", the latest of step {int(step)} in attempt {int(attempt)}"
+    created = _last(commits) if commits else ""
+    if hosts:
+        steps = min(int(beat.get("step", 0)) for beat in hosts)
+        detail += f"; {len(hosts)} hosts at step {steps}"
+        return RoomStatus("train", "running", detail, created)
+    return RoomStatus("train", "done" if commits else "missing", detail, created)
+
+
+def _heartbeats(store: Store) -> Iterator[dict[str, Any]]:
+    """Those of the last two minutes; one host a heartbeat."""
+    for info in store.list("heartbeats/"):
+        if time.time() - info.modified > FRESH_SECONDS:
+            continue
+        try:
+            beat = json.loads(store.get(info.key))
+        except (NotFound, ValueError):
+            continue
+        if isinstance(beat, dict):
+            yield beat
+
+
+def _judge(store: Store) -> RoomStatus:
+    reports = list(store.list("eval/"))
+    if not reports:
+        return RoomStatus("judge", "missing", "no report yet")
+    return RoomStatus("judge", "done", f"{len(reports)} reports", _last(reports))
+
+
+def _last(infos: list[ObjectInfo]) -> str:
+    return _utc(max(info.modified for info in infos))
+
+
+def _utc(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,75 @@
+"""`status` says what is done, running and missing."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from eyas.store import (
+    Manifest,
+    RoomStatus,
+    Store,
+    commit_manifest,
+    dump_json,
+    put_object,
+    seal,
+    status,
+)
+
+
+def _rooms(store: Store) -> dict[str, RoomStatus]:
+    return {row.room: row for row in status(store)}
+
+
+def test_an_empty_store_misses_everything(store: Store) -> None:
+    rows = status(store)
+    assert [r.room for r in rows] == [
+        *("sources", "corpus", "tokenizer", "tokens", "data", "train", "judge")
+    ]
+    assert {r.state for r in rows} == {"missing"}
+
+
+def test_a_committed_room_is_done(store: Store) -> None:
+    ref = put_object(store, "sources/a", bytes(2048))
+    committed = commit_manifest(store, Manifest("sources", "id", objects=(ref,)))
+    row = _rooms(store)["sources"]
+    assert row == RoomStatus("sources", "done", "version 1: 1 objects, 2.00 KiB", committed.created)
+
+
+def test_a_room_with_finished_shards_and_no_manifest_is_running(folder_store: Store) -> None:
+    for n in range(3):
+        folder_store.put(f"work/corpus.extract/{n}.json", seal({"objects": []}))
+    row = _rooms(folder_store)["corpus"]
+    assert (row.state, row.detail) == ("running", "3 shards done")
+    assert row.created.endswith("Z")
+    assert _rooms(folder_store)["tokens"].state == "missing"
+
+
+def test_plans_checkpoints_and_reports_are_counted(folder_store: Store) -> None:
+    folder_store.put("data/plan-000001.json", seal({}))
+    folder_store.put("data/plan-000002.json", seal({}))
+    folder_store.put("checkpoints/commits/000001-000000000010.json", seal({}))
+    folder_store.put("checkpoints/commits/000002-000000000005.json", seal({}))
+    folder_store.put("eval/000000000010-1.json", seal({}))
+    rows = _rooms(folder_store)
+    assert (rows["data"].state, rows["data"].detail) == ("done", "2 versions of the data plan")
+    assert rows["train"].state == "done"
+    assert rows["train"].detail == "2 checkpoints, the latest of step 5 in attempt 2"
+    assert (rows["judge"].state, rows["judge"].detail) == ("done", "1 reports")
+
+
+def test_a_fresh_heartbeat_means_running(folder_store: Store) -> None:
+    def beat(host: str, state: str, step: int) -> None:
+        folder_store.put(f"heartbeats/{host}.json", dump_json({"state": state, "step": step}))
+
+    beat("a", "running", 7)
+    beat("b", "stopping", 5)
+    beat("c", "ended with 0", 9)
+    folder_store.put("heartbeats/torn.json", b'{"state')
+    row = _rooms(folder_store)["train"]
+    assert (row.state, row.detail) == ("running", "0 checkpoints; 2 hosts at step 5")
+    old = time.time() - 500
+    for host in ("a", "b"):
+        os.utime(Path(folder_store.url) / f"heartbeats/{host}.json", (old, old))
+    assert _rooms(folder_store)["train"].state == "missing"
