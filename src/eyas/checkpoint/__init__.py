@@ -7,9 +7,9 @@ from .commit import Commit, CommitInfo, TensorInfo, list_commits, read_commit, r
 from .errors import AlreadyCommitted, CheckpointError, Fenced, SaveFailed
 from .falcon_export import ExportReport, export_hf
 from .falcon_import import import_hf
-from .load import load_slices
 from .newest import load_newest, newest_whole, verify_commit
 from .open_model import load
+from .read_slices import load_slices
 from .save import save
 from .slices import Slice
 

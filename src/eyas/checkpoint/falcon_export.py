@@ -24,11 +24,11 @@ from .commit import Commit, read_commit, resolve
 from .errors import CheckpointError
 from .falcon_check import compare
 from .falcon_folder import SUMS, WEIGHTS, FalconPlan, is_falcon_folder, plan_falcon, sha256_file
-from .load import load_slices
 from .model_card import model_card
 from .newest import newest_whole
 from .open_model import MASTER, find_tokenizer, load, shape_of
 from .payload import Entry, dtype_name, dtype_of, encode_header, tensor_pieces
+from .read_slices import load_slices
 
 __all__ = ["ExportReport", "export_hf"]
 

@@ -28,9 +28,9 @@ from .commit import (
     read_index,
 )
 from .errors import CheckpointError
-from .load import THREADS, Wanted, load_slices
 from .payload import StoredObject
 from .ranks import Ranks
+from .read_slices import THREADS, Wanted, load_slices
 
 __all__ = ["load_newest", "newest_whole", "verify_commit"]
 

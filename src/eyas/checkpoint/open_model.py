@@ -15,8 +15,8 @@ from eyas.tokens import Tokenizer, load_tokenizer
 from .commit import Commit, read_commit, resolve
 from .errors import CheckpointError
 from .falcon_folder import is_falcon_folder, open_falcon_folder
-from .load import Wanted, load_slices
 from .newest import load_newest
+from .read_slices import Wanted, load_slices
 
 __all__ = ["MASTER", "find_tokenizer", "load", "shape_of"]
 

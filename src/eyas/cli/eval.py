@@ -17,8 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from eyas.checkpoint import load, resolve
-    from eyas.judge import evaluate
+    from eyas.checkpoint import load, read_commit, resolve
+    from eyas.judge import evaluate, write_report
     from eyas.recipe import Judge, Recipe, UsageError, parse_count
 
     reference, limit = args.target, Judge().max_bytes
@@ -30,7 +30,10 @@ def run(args: argparse.Namespace) -> int:
             limit = parse_count(args.max_bytes)
         except ValueError as error:
             raise UsageError(f'--max-bytes "{args.max_bytes}": {error}') from error
-    report = evaluate(load(reference), resolve(reference)[0], limit)
+    store, selector = resolve(reference)
+    commit = read_commit(store, selector)
+    report = evaluate(load(f"{store.url}@{commit.attempt}-{commit.step}"), store, limit)
+    write_report(store, report, commit.step, commit.attempt)
     if args.json:
         print_json(report.to_dict())
     else:

