@@ -37,7 +37,7 @@ sources = ["{pages}/html", "{pages}/ar.jsonl", "{pages}/en.jsonl"]
 language_threshold = 0.3
 validation_share = 0.15
 [tokenizer]
-vocab_size = 1024
+vocab_size = 896
 [data]
 sequence = 64
 epochs = 8
@@ -88,7 +88,7 @@ def _flight(tmp_path: Path, store: str, layout: str, environment: dict[str, str]
     lines = {row["stage"]: row["line"] for row in report["stages"]}
     assert list(lines) == STAGES
     assert "110 pages in" in lines["corpus"]
-    assert "1,024 items" in lines["tokenizer"]
+    assert "896 items" in lines["tokenizer"]
     assert "equals an undisturbed run's" in lines["train"]
     assert "1 restarts" in lines["train"], "the rehearsed kill did not happen"
     assert "greedy text equal" in lines["export"]
