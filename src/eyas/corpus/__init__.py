@@ -1,0 +1,10 @@
+"""The corpus: crawl files in; documents, rejects and a report out."""
+
+from __future__ import annotations
+
+from .curate import curate
+from .documents import read_documents
+from .inputs import input_files
+from .sources import fetch_sources
+
+__all__ = ["curate", "fetch_sources", "input_files", "read_documents"]

@@ -1,0 +1,145 @@
+"""Bytes of a page to text: content encoding undone within a limit, then the character set.
+
+The character set is looked for in the order byte-order mark, HTTP header, `<meta>`, detector, with
+the names of the WHATWG Encoding Standard (iso-8859-1 means windows-1252). A named one that does not
+fit is passed over, unless less than one character in a hundred is bad: then those become U+FFFD,
+because a detector turns a UTF-8 page with a few bad bytes into nonsense.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import zlib
+from collections.abc import Iterator
+
+from fastwarc.stream_io import BrotliReader, ChunkedReader, ZstdReader
+from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
+
+__all__ = ["TooLarge", "decode_content", "decode_text"]
+
+_META = re.compile(
+    rb"<meta[^>]{0,512}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.\-]{1,40})", re.IGNORECASE
+)
+_META_BYTES = 4096
+_DETECT_BYTES = 1 << 16
+_BAD_SHARE = 0.01
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+class TooLarge(Exception):
+    """The decoded content is larger than the limit."""
+
+
+def decode_content(body: bytes, encodings: str, chunked: bool, limit: int) -> bytes:
+    """`body` with HTTP chunking and the Content-Encoding undone.
+
+    A body that is not really encoded (crawlers often decode it and leave the header) is taken as it
+    is.
+    Raises TooLarge past `limit` bytes, ValueError for a damaged encoding.
+    """
+    if chunked:
+        body = _dechunk(body, limit)
+    for encoding in reversed([e.strip().lower() for e in encodings.split(",") if e.strip()]):
+        body = _undo(body, encoding, limit)
+    if len(body) > limit:
+        raise TooLarge
+    return body
+
+
+def decode_text(body: bytes, http_charset: str = "") -> tuple[str, str]:
+    """The text and the name of the character set that was used. Never raises."""
+    for mark, name in _MARKS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(name, "replace"), name
+    for name in _named(body, http_charset):
+        text = _try(body, name)
+        if text is not None:
+            return text, name
+    name = _known(detect_encoding(body[:_DETECT_BYTES]) or "") or "utf-8"
+    return body.decode(name, "replace"), name
+
+
+def _named(body: bytes, http_charset: str) -> Iterator[str]:
+    if name := _known(http_charset):
+        yield name
+    if meta := _META.search(body, 0, _META_BYTES):
+        name = _known(meta.group(1).decode("ascii"))
+        # A page whose <meta> could be read as ASCII is not UTF-16, whatever it says.
+        yield "utf-8" if name.startswith("utf-16") else name
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    yield "utf-8"
+
+
+def _known(name: str) -> str:
+    """The Python codec that the standard gives this label, or nothing."""
+    label = map_encoding_to_html5(name.strip().strip("\"'"), fallback_utf8=False) if name else None
+    try:
+        return codecs.lookup(label).name if label else ""
+    except LookupError:
+        return ""
+
+
+def _try(body: bytes, name: str) -> str | None:
+    if not name:
+        return None
+    try:
+        return body.decode(name)
+    except UnicodeDecodeError:
+        text = body.decode(name, "replace")
+    return text if text.count("\ufffd") <= _BAD_SHARE * len(text) else None
+
+
+def _dechunk(body: bytes, limit: int) -> bytes:
+    head = body[:20].split(b"\r\n", 1)[0].split(b";", 1)[0].strip()
+    if not head or any(c not in b"0123456789abcdefABCDEF" for c in head):
+        return body
+    return _read(ChunkedReader(io.BytesIO(body)), "chunked", limit)
+
+
+def _undo(body: bytes, encoding: str, limit: int) -> bytes:
+    if encoding in ("gzip", "x-gzip"):
+        return _inflate(body, 31, limit) if body.startswith(b"\x1f\x8b") else body
+    if encoding == "deflate":
+        zlib_header = len(body) > 1 and body[0] & 15 == 8 and (body[0] * 256 + body[1]) % 31 == 0
+        return _inflate(body, 15 if zlib_header else -15, limit)
+    if encoding == "br":
+        return _read(BrotliReader(io.BytesIO(body)), encoding, limit)
+    if encoding == "zstd":
+        return _read(ZstdReader(io.BytesIO(body)), encoding, limit)
+    return body
+
+
+def _inflate(body: bytes, window: int, limit: int) -> bytes:
+    inflater = zlib.decompressobj(window)
+    try:
+        out = inflater.decompress(body, limit + 1)
+    except zlib.error as error:
+        if window == -15 and body.lstrip().startswith(b"<"):
+            return body
+        raise ValueError(f"damaged compression: {error}") from error
+    if len(out) > limit:
+        raise TooLarge
+    if not inflater.eof:
+        raise ValueError("compressed content ends early")
+    return out
+
+
+def _read(reader: ChunkedReader | BrotliReader | ZstdReader, encoding: str, limit: int) -> bytes:
+    try:
+        out: bytes = reader.read(limit + 1)
+        while len(out) <= limit and (more := reader.read(limit + 1 - len(out))):
+            out += more
+    except (OSError, ValueError) as error:
+        raise ValueError(f"damaged {encoding}: {error}") from error
+    if len(out) > limit:
+        raise TooLarge
+    return out

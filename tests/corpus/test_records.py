@@ -1,0 +1,165 @@
+"""Nothing in a crawl file is lost in silence, and damage costs what it hit and no more."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from tests.corpus.crawl import SHARED, html_of, member, record, response
+from tests.texts import page
+
+from eyas.corpus.records import Broken, Record, walk_records
+
+LIMIT = 1 << 20
+
+
+def walk(data: bytes) -> list[Record | Broken]:
+    return list(walk_records(lambda: io.BytesIO(data), LIMIT))
+
+
+def urls(items: Sequence[Record | Broken]) -> list[str]:
+    return [i.url for i in items if isinstance(i, Record)]
+
+
+def broken(items: Sequence[Record | Broken]) -> list[Broken]:
+    return [i for i in items if isinstance(i, Broken)]
+
+
+def x(*numbers: int) -> list[str]:
+    return [f"http://x/{n}" for n in numbers]
+
+
+def plain(number: int, lie: int = 0) -> bytes:
+    return record(f"http://x/{number}", response(html_of(page(number))), lie=lie)
+
+
+def damaged(data: bytes, where: int) -> bytes:
+    return data[:where] + bytes([data[where] ^ 0xFF]) + data[where + 1 :]
+
+
+def test_every_record_comes_with_the_offset_of_its_own_gzip_member() -> None:
+    data = b"".join(member(n) for n in range(4))
+    found = walk(data)
+    assert urls(found) == x(0, 1, 2, 3)
+    for item in found:
+        assert isinstance(item, Record)
+        alone = walk(data[item.offset :])[0]
+        assert isinstance(alone, Record)
+        assert alone.block == item.block
+
+
+@pytest.mark.parametrize("framing", ["gzip", "plain", "zstd", "one gzip member"])
+def test_all_framings_hold_the_same_records(framing: str) -> None:
+    records = [plain(n) for n in range(4)]
+    data = {
+        "gzip": lambda: b"".join(gzip.compress(r) for r in records),
+        "plain": lambda: b"".join(records),
+        "zstd": lambda: b"".join(pa.compress(r, codec="zstd", asbytes=True) for r in records),
+        "one gzip member": lambda: gzip.compress(b"".join(records)),
+    }[framing]()
+    found = walk(data)
+    assert urls(found) == x(0, 1, 2, 3)
+    assert not broken(found)
+    assert len({i.offset for i in found}) == 4
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda m: damaged(m, len(m) // 2), id="a flipped byte in the middle"),
+        pytest.param(lambda m: damaged(m, len(m) - 6), id="a flipped byte in the checksum"),
+        pytest.param(lambda m: m[: len(m) // 2], id="cut short"),
+        pytest.param(lambda m: b"\0" * len(m), id="zeros"),
+        pytest.param(lambda m: b"<html>what is this</html>" * 9, id="other bytes"),
+        pytest.param(lambda _: member(2, lie=500), id="a length too long"),
+        pytest.param(lambda _: member(2, lie=-300), id="a length too short"),
+        pytest.param(lambda _: member(2, lie=10**10), id="a length past the end of the file"),
+    ],
+)
+def test_a_damaged_gzip_member_costs_one_record_and_is_counted(damage: object) -> None:
+    members = [member(n) for n in range(5)]
+    members[2] = damage(members[2])  # type: ignore[operator]
+    found = walk(b"".join(members))
+    assert urls(found) == x(0, 1, 3, 4)
+    assert len(broken(found)) == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(plain(2, lie=500), id="a length too long"),
+        pytest.param(plain(2, lie=-300), id="a length too short"),
+        pytest.param(plain(2)[:700], id="cut short"),
+        pytest.param(plain(2).replace(b"Content-Length", b"Content-Lenght"), id="no length"),
+    ],
+)
+def test_a_damaged_plain_record_costs_one_record_and_is_counted(bad: bytes) -> None:
+    found = walk(plain(0) + plain(1) + bad + plain(3) + plain(4))
+    assert urls(found) == x(0, 1, 3, 4)
+    assert len(broken(found)) == 1
+
+
+def test_a_file_cut_in_its_last_record_says_truncated() -> None:
+    data = member(0) + member(1)[:-200]
+    found = walk(data)
+    assert urls(found) == x(0)
+    assert [b.reason for b in broken(found)] == ["truncated"]
+    assert broken(found)[0].url == "http://x/1"
+
+
+def test_a_truncated_file_of_one_gzip_member_keeps_what_came_before() -> None:
+    data = gzip.compress(b"".join(plain(n) for n in range(5)))
+    found = walk(data[: len(data) - len(data) // 4])
+    assert len(urls(found)) >= 2
+    assert urls(found) == x(*range(len(urls(found))))
+    assert len(broken(found)) == 1
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\x1f\x8b", b"WARC/1.0\r\n", b"x" * 100_000])
+def test_what_is_no_archive_is_no_crash(data: bytes) -> None:
+    found = walk(data)
+    assert not urls(found)
+    assert len(broken(found)) == bool(data)
+
+
+def test_a_large_record_is_cut_and_the_next_one_read() -> None:
+    big = record("http://x/big", response(b"<html>" + b"a" * (3 * LIMIT)))
+    found = walk(gzip.compress(big) + member(1))
+    assert urls(found) == ["http://x/big", "http://x/1"]
+    assert isinstance(found[0], Record)
+    assert len(found[0].block) == LIMIT < found[0].length
+
+
+SOUND_PART = {
+    "dolma-sample-0000.warc.gz": (48, 0),
+    "resi-clipped.warc.gz": (0, 1),
+    "resi-warcfile.warc.gz": (50, 0),
+    "warcio-bad.arc": (1, 1),
+    "warcio-example-bad-non-chunked.warc.gz": (6, 0),
+    "warcio-example-trunc.warc": (3, 1),
+    "warcio-example-wget-bad-target-uri.warc.gz": (6, 0),
+    "warcio-example.arc.gz": (1, 0),
+    "warcio-example.warc.gz": (6, 0),
+    "whirlwind.warc.gz": (4, 0),
+    "whirlwind.warc.wet.gz": (2, 0),
+}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real crawl files are not at {SHARED}")
+@pytest.mark.parametrize("name", sorted(SOUND_PART))
+def test_real_files_give_what_their_sound_part_holds(name: str) -> None:
+    found = walk((SHARED / name).read_bytes())
+    assert (len(urls(found)), len(broken(found))) == SOUND_PART[name]
+    assert not any("<" in url for url in urls(found))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real crawl files are not at {SHARED}")
+def test_an_arc_record_has_the_offset_of_its_gzip_member() -> None:
+    data = (SHARED / "warcio-example.arc.gz").read_bytes()
+    (item,) = walk(data)
+    assert gzip.decompress(data[item.offset :]).startswith(b"http://example.com/ ")
+    assert isinstance(item, Record)
+    assert item.date == "2014-02-16T05:02:21Z"
