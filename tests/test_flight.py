@@ -48,7 +48,7 @@ tokens = 4096
 global_batch = 512
 lr = 3e-3
 checkpoint_every = 2
-rehearse_kill = 5
+rehearse_kill = {kill}
 [layout]
 {layout}
 [cluster]
@@ -77,13 +77,20 @@ def _run(recipe: Path, out: Path, environment: dict[str, str]) -> dict[str, Any]
     return report
 
 
-def _flight(tmp_path: Path, store: str, layout: str, environment: dict[str, str]) -> None:
-    pages = tmp_path / "pages"
+def recipe_file(folder: Path, store: str, layout: str, rehearse_kill: int) -> Path:
+    """A recipe and 110 pages in `folder`, ten of them twice."""
+    pages = folder / "pages"
     write_html(pages / "html", 60)
     write_jsonl(pages / "ar.jsonl", 30, "ar")
     write_jsonl(pages / "en.jsonl", 20, first=50)  # 10 of them are the HTML pages again
-    recipe = tmp_path / "flight.toml"
-    recipe.write_text(RECIPE.format(store=store, pages=pages, layout=layout), encoding="utf-8")
+    recipe = folder / f"{Path(store).name}.toml"
+    text = RECIPE.format(store=store, pages=pages, layout=layout, kill=rehearse_kill)
+    recipe.write_text(text, encoding="utf-8")
+    return recipe
+
+
+def _flight(tmp_path: Path, store: str, layout: str, environment: dict[str, str]) -> None:
+    recipe = recipe_file(tmp_path, store, layout, rehearse_kill=5)
     report = _run(recipe, tmp_path / "out", environment)
     lines = {row["stage"]: row["line"] for row in report["stages"]}
     assert list(lines) == STAGES

@@ -84,7 +84,7 @@ def _summary(name: str, rows: list[dict[str, Any]], notes: list[str], total: flo
 
     head = f"\n{name}: {format_seconds(total)}, largest process {format_bytes(_peak())}\n"
     body = [_row(row) for row in rows if row["stage"] != "board"]
-    shown = [textwrap.shorten(note, 200, placeholder=" …") for note in notes]
+    shown = [textwrap.fill(note, 110, subsequent_indent="    ") for note in notes]
     last = [row["line"] for row in rows if row["stage"] == "board"]
     return "\n".join([head, *body, "", *shown, *last])
 

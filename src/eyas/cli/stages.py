@@ -80,7 +80,9 @@ def corpus(flight: Flight) -> str:
     manifest = curate(flight.recipe, flight.store, workers=flight.recipe.cluster.workers)
     reasons = {k[8:]: v for k, v in manifest.counters.items() if k.startswith("rejects_") and v}
     top = sorted(reasons.items(), key=lambda pair: -pair[1])
-    flight.notes.append("rejected: " + ", ".join(f"{name} {n:,.0f}" for name, n in top))
+    shown = ", ".join(f"{name} {n:,.0f}" for name, n in top[:6])
+    rest = sum(n for _, n in top[6:])
+    flight.notes.append(f"rejected: {shown}" + (f", other reasons {rest:,.0f}" if rest else ""))
     return corpus_figure(manifest)
 
 
