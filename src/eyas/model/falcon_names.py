@@ -32,6 +32,15 @@ _ALIASES = {
 
 _NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
+_COUNTS = (
+    *_NEEDED,
+    "num_kv_heads",
+    "ffn_hidden_size",
+    "max_position_embeddings",
+    "num_ln_in_parallel_attn",
+)
+_NUMBERS = ("layer_norm_epsilon", "rope_theta")
+
 # Switches, their default in transformers, and the only values that our network means.
 _FIXED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "model_type": ("falcon", ("falcon",)),
@@ -137,6 +146,10 @@ def from_falcon(
     have, and a tensor that is missing, unknown or of a wrong shape.
     """
     shape = _shape(_known(config))
+    if shape.n_layers > len(state):
+        raise UsageError(
+            f"num_hidden_layers is {shape.n_layers}, the Falcon checkpoint has {len(state)} tensors"
+        )
     names = _plain_names(shape)
     wanted = {theirs: parameter_table(shape)[ours] for ours, theirs in names.items()}
     rows = (shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim
@@ -218,7 +231,12 @@ def _known(config: Mapping[str, Any]) -> dict[str, Any]:
         value = values.get(name, default)
         if value not in legal:
             problems.append(f"{name} is {value!r}; we have only {legal[0]!r}")
+    problems += _wrong_kinds(values)
     rope = values.get("rope_parameters") or {}
+    if not isinstance(rope, Mapping):
+        rope = {}
+        problems.append("rope_parameters is no table")
+    problems += _wrong_kinds(rope)
     if rope.get("rope_type", "default") != "default":
         problems.append(f"rope_parameters.rope_type is {rope['rope_type']!r}; we have only default")
     problems += [
@@ -227,7 +245,21 @@ def _known(config: Mapping[str, Any]) -> dict[str, Any]:
     ]
     if problems:
         raise UsageError("the Falcon configuration cannot be read: " + "; ".join(problems))
-    return values
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _wrong_kinds(values: Mapping[str, Any]) -> list[str]:
+    """Counts and numbers that are none; null stands for the default where there is one."""
+    given = {n: v for n, v in values.items() if v is not None or n in _NEEDED}
+    return [
+        f"{name} is {value!r}; a whole number of at least 1 is meant"
+        for name, value in given.items()
+        if name in _COUNTS and not (type(value) is int and value >= 1)
+    ] + [
+        f"{name} is {value!r}; a number is meant"
+        for name, value in given.items()
+        if name in _NUMBERS and type(value) not in (int, float)
+    ]
 
 
 def _shape(config: Mapping[str, Any]) -> ModelShape:
@@ -251,7 +283,7 @@ def _shape(config: Mapping[str, Any]) -> ModelShape:
         max_sequence=config.get("max_position_embeddings", 2048),
         n_norms=norms,
         tied=config.get("tie_word_embeddings", True),
-        rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10_000.0))),
+        rope_theta=float(rope.get("rope_theta") or config.get("rope_theta", 10_000.0)),
         norm_eps=config.get("layer_norm_epsilon", 1e-5),
     )
 

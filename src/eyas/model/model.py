@@ -97,7 +97,7 @@ class Model:
         """Logits B x T x V, float32, for a batch of rows of equal length. Raises UsageError for ids
         outside the vocabulary or rows longer than `max_sequence`."""
         ids = torch.as_tensor(ids_BT, dtype=torch.int64, device=self.device)
-        if ids.dim() != 2:
+        if ids.dim() != 2 or not ids.shape[1]:
             raise UsageError(f"logits want a batch of rows (B x T), not {tuple(ids.shape)}")
         self._check(ids)
         with torch.inference_mode():
@@ -109,7 +109,7 @@ class Model:
         max_tokens: int,
         temperature: float = 0.0,
         seed: int = 0,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         top_p: float = 1.0,
     ) -> str:
         """The continuation of `text`, without it. Temperature 0 takes the likeliest token."""
@@ -121,7 +121,7 @@ class Model:
         max_tokens: int,
         temperature: float = 0.0,
         seed: int = 0,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         top_p: float = 1.0,
     ) -> Iterator[str]:
         """As `generate`, in pieces as they become final: whole characters, nothing of a stop."""
@@ -135,7 +135,7 @@ class Model:
         max_tokens: int,
         temperature: float = 0.0,
         seed: int = 0,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         top_p: float = 1.0,
         logprobs: int | None = None,
     ) -> Completion:
@@ -159,7 +159,7 @@ class Model:
         max_tokens: int,
         temperature: float = 0.0,
         seed: int = 0,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         top_p: float = 1.0,
         logprobs: int | None = None,
     ) -> Iterator[Piece]:
@@ -171,7 +171,8 @@ class Model:
         ids = self._prompt(prompt)
         _check_settings(max_tokens, temperature, top_p, logprobs)
         self._check(torch.tensor([ids], dtype=torch.int64))
-        return self._pieces(ids, max_tokens, temperature, seed, stop, top_p, logprobs)
+        stops = [stop] if isinstance(stop, str) else stop
+        return self._pieces(ids, max_tokens, temperature, seed, stops, top_p, logprobs)
 
     def _pieces(
         self,

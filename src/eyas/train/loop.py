@@ -22,13 +22,13 @@ import torch
 
 from eyas.checkpoint import Fenced, latest_attempt, save
 from eyas.recipe import EyasError, Recipe
-from eyas.store import Store
+from eyas.store import Store, StoreError
 from eyas.tokens import DataPlan, open_tokens
 from eyas.work import code_version
 
 from .mesh import rank_and_world
 from .ownership import owned_names
-from .prepare import Run, prepare, resume, run_report
+from .prepare import Run, deciding_keys, prepare, resume, run_report
 from .progress import Progress, TrainResult, from_limbs, to_limbs
 from .rank_files import RankFiles
 from .schedule import learning_rate
@@ -59,16 +59,9 @@ def train(
         assert report is not None
         return report
     progress = resume(run)
-    stopping = False
     _tell(run, "from step %d of %d, attempt %d", progress.step, run.steps, run.attempt)
     try:
-        while progress.step < run.steps and not stopping:
-            run.files.step(progress.step)
-            _rehearse_kill(run, progress.step)
-            progress, stopping = _step(run, progress, stop)
-            done = progress.step == run.steps
-            if done or stopping or progress.step % recipe.train.checkpoint_every == 0:
-                facts, progress = _commit(run, progress)
+        facts = _loop(run, progress, stop)
     except BaseException:
         with contextlib.suppress(EyasError):
             run.metrics.flush()
@@ -78,6 +71,19 @@ def train(
     return TrainResult.of(facts, run.attempt)
 
 
+def _loop(run: Run, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
+    """Step after step to the end, or to where it is asked to stop; the facts of the last commit."""
+    while progress.step < run.steps:
+        run.files.step(progress.step)
+        _rehearse_kill(run, progress.step)
+        progress, stopping = _step(run, progress, stop)
+        if stopping:
+            break
+        if progress.step < run.steps and progress.step % run.recipe.train.checkpoint_every == 0:
+            _, progress = _commit(run, progress)
+    return _commit(run, progress)[0]
+
+
 def _step(run: Run, progress: Progress, stop: Callable[[], bool]) -> tuple[Progress, bool]:
     """One step, and whether any rank was asked to stop."""
     number, began = progress.step, time.perf_counter()
@@ -85,11 +91,12 @@ def _step(run: Run, progress: Progress, stop: Callable[[], bool]) -> tuple[Progr
         batch = run.tokens.batch(number, run.mesh.data_rank, run.mesh.layout.data)
     seen = _tokens_after(run.tokens.plan, number)
     lr = learning_rate(seen, run.recipe.train)
-    fenced = run.metrics.due and latest_attempt(run.store) > run.attempt
     counts = [len(batch.samples), *to_limbs(batch.digest)]
     if run.mesh.tensor_rank:
         counts = [0] * len(counts)
-    done = run.engine.step(number, batch.ids, batch.loss_mask, lr, [stop(), fenced, *counts])
+    done = run.engine.step(
+        number, batch.ids, batch.loss_mask, lr, [stop(), _overtaken(run), *counts]
+    )
     stopping, outdated, samples, *limbs = (int(n) for n in done.sums)
     if outdated:
         raise Fenced(f"attempt {run.attempt} ends: a newer attempt of this run has started")
@@ -109,7 +116,7 @@ def _step(run: Run, progress: Progress, stop: Callable[[], bool]) -> tuple[Progr
         time=round(time.time(), 3),
     )
     if run.metrics.due:
-        run.metrics.flush()
+        run.metrics.try_flush()
         _tell(run, "step %d loss %.4f, %.0f tokens/s", number, done.loss, done.tokens / seconds)
     return progress, stopping > 0
 
@@ -128,6 +135,7 @@ def _commit(run: Run, progress: Progress) -> tuple[dict[str, Any], Progress]:
         "attempt": run.attempt,
         "data_plan": run.tokens.plan.version,
         "recipe": run.recipe.hash,
+        "train": deciding_keys(run.recipe),
         "code": code_version(),
         "tokenizer": run.tokens.tokenizer_digest,
         "shape": run.shape.to_dict(),
@@ -141,6 +149,18 @@ def _commit(run: Run, progress: Progress) -> tuple[dict[str, Any], Progress]:
     progress = progress.spent(time.perf_counter() - began, run.clock.take())
     _tell(run, "committed step %d, loss %.4f", progress.step, progress.last_loss)
     return facts, progress
+
+
+def _overtaken(run: Run) -> bool:
+    """Whether a newer attempt has started, looked up by rank 0 whenever metrics are due. A store
+    that does not answer is no reason to end a run: the next commit asks again."""
+    if not run.metrics.due:
+        return False
+    try:
+        return latest_attempt(run.store) > run.attempt
+    except StoreError as error:
+        _log.warning("attempts not looked up: %s", error)
+        return False
 
 
 def _validation_loss(run: Run) -> float | None:

@@ -6,13 +6,15 @@ the end, so that a commit never runs ahead of the metrics of its steps.
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
-from eyas.store import Store, put_piece
+from eyas.store import Store, StoreError, put_piece
 
 __all__ = ["Metrics"]
 
+_log = logging.getLogger("eyas.train")
 _SECONDS = 30.0
 
 
@@ -36,8 +38,16 @@ class Metrics:
         if self._active:
             self._records.append({"step": step, **values})
 
+    def try_flush(self) -> None:
+        """Write what is there; what a store refuses now is kept for the next time."""
+        try:
+            self.flush()
+        except StoreError as error:
+            self._flushed = time.monotonic()
+            _log.warning("%d metrics records not written yet: %s", len(self._records), error)
+
     def flush(self) -> None:
-        """Write what is there."""
+        """Write what is there. Raises StoreError."""
         if self._records:
             put_piece(self._store, self._prefix, self._records[0]["step"], self._records)
             self._records = []

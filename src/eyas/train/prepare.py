@@ -4,6 +4,7 @@ the state of the newest whole commit loaded."""
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import socket
 import time
@@ -36,7 +37,10 @@ from .metrics import Metrics
 from .progress import Progress, TrainResult
 from .rank_files import RankFiles
 
-__all__ = ["Run", "prepare", "resume", "run_report"]
+__all__ = ["Run", "deciding_keys", "prepare", "resume", "run_report"]
+
+_log = logging.getLogger("eyas.train")
+_NOT_DECIDING = ("tokens", "global_batch", "checkpoint_every", "rehearse_kill")  # or in the plan
 
 Wanted = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -62,7 +66,8 @@ class Run:
 
 
 def run_report(recipe: Recipe, store: Store) -> TrainResult | None:
-    """What the finished run of this recipe has come to, None if it is not finished."""
+    """What the finished run of this recipe has come to, None if it is not finished. Raises
+    UsageError if the store holds the finished run of another recipe."""
     commit = newest_whole(store)
     if commit is None:
         return None
@@ -70,7 +75,20 @@ def run_report(recipe: Recipe, store: Store) -> TrainResult | None:
     steps = recipe.train.tokens // recipe.train.global_batch
     if not facts.get("complete") or facts["step"] < steps:
         return None
+    tokens = open_tokens(store)
+    _check_plan(recipe, tokens.plan)
+    _check_commit(store, model_shape(recipe, tokens.tokenizer.vocab_size), tokens, facts)
+    if changed := _changed_keys(recipe, facts):
+        raise UsageError(
+            f"{store.url} holds a finished run with {changed}; use another store, or set it back"
+        )
     return TrainResult.of(facts, latest_attempt(store))
+
+
+def deciding_keys(recipe: Recipe) -> dict[str, Any]:
+    """The keys of `[train]` that decide what a step does, for a commit's facts."""
+    keys = dataclasses.asdict(recipe.train)
+    return {name: keys[name] for name in keys if name not in _NOT_DECIDING}
 
 
 def prepare(recipe: Recipe, store: Store, files: RankFiles, dtype: torch.dtype) -> Run | None:
@@ -82,6 +100,7 @@ def prepare(recipe: Recipe, store: Store, files: RankFiles, dtype: torch.dtype) 
     check_model_vocabulary(tokens, shape.vocab_size, tokens.tokenizer_digest)
     layout = _layout(recipe, shape)
     mesh = Mesh(layout, _sharing(shape, layout), Clock(files.phase))
+    mesh.layout = dataclasses.replace(layout, micro_batch=mesh.broadcast(layout.micro_batch))
     finished = mesh.rank == 0 and run_report(recipe, store) is not None
     if mesh.broadcast(int(finished)):
         mesh.leave()
@@ -108,7 +127,7 @@ def resume(run: Run) -> Progress:
 
     def wanted(commit: Commit) -> Wanted:
         try:
-            _check_commit(run, commit.facts)
+            _check_commit(run.store, run.shape, run.tokens, commit.facts)
         except UsageError as error:
             refused.append(error)
             raise
@@ -125,6 +144,9 @@ def resume(run: Run) -> Progress:
     else:
         commit, tensors = found
         run.engine.masters.adopt(tensors, commit.step)
+        changed = _changed_keys(run.recipe, commit.facts)
+        if changed and run.mesh.rank == 0:
+            _log.warning("the run had %s until step %d; the recipe's now", changed, commit.step)
         progress = Progress.of(commit.facts)
     idle = run.clock.take()
     return progress.spent(_process_seconds(), dict.fromkeys(idle, 0.0))
@@ -166,27 +188,40 @@ def _check_plan(recipe: Recipe, plan: DataPlan) -> None:
         )
 
 
-def _check_commit(run: Run, facts: Mapping[str, Any]) -> None:
+def _changed_keys(recipe: Recipe, facts: Mapping[str, Any]) -> str:
+    """What the commit was made with, where the recipe differs: "train.lr 0.1 (now 0.2)"."""
+    now = deciding_keys(recipe)
+    before = facts.get("train", {})
+    return ", ".join(
+        f"train.{name} {value} (now {now[name]})"
+        for name, value in before.items()
+        if now.get(name, value) != value
+    )
+
+
+def _check_commit(
+    store: Store, shape: ModelShape, tokens: Tokens, facts: Mapping[str, Any]
+) -> None:
     """A run goes on only as what it was: same network, same tokenizer, and a data plan that agrees
     on everything consumed so far. Raises UsageError."""
-    shape = dataclasses.replace(ModelShape.from_dict(facts["shape"]), name=run.shape.name)
-    if shape != run.shape:
+    held = dataclasses.replace(ModelShape.from_dict(facts["shape"]), name=shape.name)
+    if held != shape:
         raise UsageError(
-            f"{run.store.url} holds a run of another shape ({facts['shape']}); use another store, "
+            f"{store.url} holds a run of another shape ({facts['shape']}); use another store, "
             "or set model back"
         )
-    if facts["tokenizer"] != run.tokens.tokenizer_digest:
+    if facts["tokenizer"] != tokens.tokenizer_digest:
         raise UsageError(
-            f"{run.store.url} holds a run with tokenizer {facts['tokenizer'][:12]}, its tokens are "
-            f"now of {run.tokens.tokenizer_digest[:12]}; use another store for the new ones"
+            f"{store.url} holds a run with tokenizer {facts['tokenizer'][:12]}, its tokens are "
+            f"now of {tokens.tokenizer_digest[:12]}; use another store for the new ones"
         )
-    before, plan = facts["data_plan"], run.tokens.plan
+    before, plan = facts["data_plan"], tokens.plan
     if before != plan.version and not _continues(
-        read_data_plan(run.store, before), plan, facts["step"]
+        read_data_plan(store, before), plan, facts["step"]
     ):
         raise UsageError(
             f"data plan {plan.version} differs from plan {before} in steps that the run in "
-            f"{run.store.url} has done; use another store for the new plan"
+            f"{store.url} has done; use another store for the new plan"
         )
 
 

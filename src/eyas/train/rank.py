@@ -24,11 +24,11 @@ _DONE, _FAILED, _RESUMABLE, _NO_RETRY = 0, 1, 75, 93
 
 
 def run_rank(recipe: Recipe, store: Store) -> int:
-    """Train as this rank. Returns 0 (done) or 75 (stopped by SIGTERM at a commit); every other end
-    raises. The code for the supervisor (93: a retry cannot help) is left in EYAS_RUN_DIR."""
+    """Train as this rank. Returns 0 (done) or 75 (stopped by SIGTERM or Ctrl-C at a commit); every
+    other end raises. The code for the supervisor (93: do not retry) is left in EYAS_RUN_DIR."""
     rank, _ = rank_and_world()
     files = RankFiles(rank)
-    stop = _stop_on_sigterm()
+    stop = _stop_on_signal()
     torch.set_num_threads(_threads(recipe))
     code = _FAILED
     try:
@@ -49,11 +49,18 @@ def run_rank(recipe: Recipe, store: Store) -> int:
         files.leave(code)
 
 
-def _stop_on_sigterm() -> Callable[[], bool]:
-    """Whether SIGTERM has come; it ends nothing by itself. Off the main thread it never does."""
+def _stop_on_signal() -> Callable[[], bool]:
+    """Whether SIGTERM or SIGINT has come; neither ends anything by itself, but a second SIGINT
+    interrupts. Off the main thread they never come."""
     asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        asked.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+        signal.signal(signal.SIGTERM, ask)
+        signal.signal(signal.SIGINT, ask)
     return lambda: bool(asked)
 
 
