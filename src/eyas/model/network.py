@@ -124,9 +124,9 @@ class Network(nn.Module):
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.shape = shape
-        # A weight given spares its random values, which on the meta device import the compiler (2 s).
+        # Given a weight, it draws none: on the meta device that would import the compiler (2 s).
         weight = torch.empty(shape.vocab_size, shape.d_model)
-        self.embedding = nn.Embedding(*weight.shape, _weight=weight)
+        self.embedding = nn.Embedding(shape.vocab_size, shape.d_model, _weight=weight)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.n_layers))
         self.norm = nn.LayerNorm(shape.d_model, shape.norm_eps)
         if not shape.tied:
