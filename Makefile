@@ -1,5 +1,5 @@
 # make setup   .venv with everything, locked
-# make demo    the whole flight: real pages to an answering model   (STORE=s3: on a real S3 server)
+# make demo    the whole flight: real pages to an answering model   (STORE=s3: on a real S3 server; ARGS=--serve)
 # make test    lint, types, house rules, every test                 (test-fast: under two minutes)
 # make soak    long sweeps: kills, fuzz, faults by the thousand
 
@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STORE  ?= folder
+ARGS   ?=
 # TORCH: what to install. Without an NVIDIA GPU the CPU build is tried first; TORCH_INDEX names an
 # extra package index that has it (PyTorch's install page gives the address).
 TORCH_INDEX ?=
@@ -30,9 +31,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 demo: setup
 ifeq ($(STORE),s3)
-	$(BIN)/python -m tests.seaweed --dir runs/s3 -- $(BIN)/eyas run recipes/demo.toml --set store=s3://eyas/demo
+	$(BIN)/python -m tests.seaweed --dir runs/s3 -- $(BIN)/eyas run recipes/demo.toml --set store=s3://eyas/demo --out out/demo-s3
 else
-	$(BIN)/eyas run recipes/demo.toml
+	$(BIN)/eyas run recipes/demo.toml $(ARGS)
 endif
 
 lint: setup

@@ -289,6 +289,9 @@ def test_an_export_never_writes_into_what_is_there(exported, tmp_path):
         export_hf(str(exported[2].folder), tmp_path / "new")
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         export_hf(str(tmp_path / "empty"), tmp_path / "new")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"file/new cannot be made: (Not a directory|File exists)"):
+        export_hf(exported[1].url, tmp_path / "file" / "new")
 
 
 def test_a_switch_that_we_do_not_have_is_refused_by_name(folder, folder_store):
@@ -306,6 +309,7 @@ def test_a_missing_unknown_or_misshapen_tensor_is_refused_by_name(folder, folder
         ({n: t for n, t in state.items() if n != norm}, f"{norm} is missing"),
         (state | {"extra.weight": torch.zeros(2)}, "extra.weight is not known"),
         (state | {norm: torch.zeros(3)}, rf"{norm} is \(3,\) instead of \(32,\)"),
+        (state | {norm: torch.zeros(32, dtype=torch.int8)}, f"{norm} is torch.int8 in "),
     ):
         save_file(edited, file)
         with pytest.raises(UsageError, match=text):
@@ -345,6 +349,10 @@ def test_a_folder_without_weights_or_config_is_refused(folder, tmp_path, folder_
         load(str(folder))
     with pytest.raises(UsageError, match="no Hugging Face folder"):
         import_hf(tmp_path, folder_store)
+    for table in ({}, {"weight_map": ["a"]}, {"weight_map": {"a": None}}):
+        (folder / "model.safetensors.index.json").write_text(json.dumps(table))
+        with pytest.raises(CheckpointError, match="no weight_map of tensor names"):
+            load(str(folder))
     (folder / "model.safetensors").write_bytes(b"not at all")
     with pytest.raises(CheckpointError, match="cannot be read as safetensors"):
         load(str(folder))

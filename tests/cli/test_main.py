@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,9 +101,75 @@ def test_init_then_check_then_show(tmp_path: Path, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["title"] == "Eyas recipe"
 
 
+@pytest.mark.parametrize(
+    ("code", "exit_code", "said"),
+    [(75, 75, "run again"), (93, 1, "a retry cannot help"), (1, 1, "run again")],
+)
+def test_a_run_whose_training_ends_early_says_whether_to_start_it_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    code: int,
+    exit_code: int,
+    said: str,
+) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(f'name = "r"\nstore = "{tmp_path}/store"\n')
+    monkeypatch.setattr("eyas.launch.supervise", lambda *a, **k: code)
+    out = ["--only", "train", "--out", str(tmp_path / "out")]
+    assert main(["run", str(path), *out]) == exit_code
+    assert said in capsys.readouterr().err
+
+
 def test_logs_are_json_when_asked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     main(["recipe", "schema", "--log", "json"])
     logging.getLogger("eyas.test").info("a %s", "ب")
     line = json.loads(capfd.readouterr().err.splitlines()[-1])
     assert line["message"] == "a ب"
     assert line["level"] == "info"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["recipe", "schema"]])
+def test_a_reader_that_has_gone_is_no_traceback(arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "eyas", *arguments]
+    try:
+        done = subprocess.run(command, check=False, stdout=write, stderr=subprocess.PIPE)
+    finally:
+        os.close(write)
+    assert done.stderr == b""
+    assert done.returncode in (0, 1)  # argparse does not mind whether its help was read
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["recipe", "schema"]])
+def test_a_closed_stdout_is_no_failure(arguments: list[str]) -> None:
+    command = ["sh", "-c", '"$0" -m eyas "$@" >&-', sys.executable, *arguments]
+    done = subprocess.run(command, check=False, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_store_that_holds_nothing_is_not_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(tmp_path / "none")]) == 1
+    assert "holds nothing" in capsys.readouterr().err
+
+
+def test_two_models_of_one_name_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "a=x", "a=y"]) == 2
+    assert 'called "a"' in capsys.readouterr().err
+
+
+def test_eval_of_a_recipe_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    assert main(["eval", str(tmp_path / "none.toml")]) == 2
+
+
+@pytest.mark.parametrize("command", [["init", "/dev/null/x"], ["run", "R", "--out", "/dev/null/x"]])
+def test_a_place_that_cannot_be_written_is_a_sentence(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(f'name = "r"\nstore = "{tmp_path}/store"\n')
+    assert main([str(recipe) if part == "R" else part for part in command]) == 1
+    assert "unexpected" not in capsys.readouterr().err

@@ -19,7 +19,8 @@ from tests.texts import page, write_html, write_jsonl
 
 from eyas.corpus import curate, input_files, read_documents
 from eyas.corpus.documents import DOCUMENTS, REJECTS, document_id
-from eyas.corpus.inputs import InputFile, group_files
+from eyas.corpus.inputs import InputChanged, InputFile, group_files
+from eyas.corpus.read import read_pages
 from eyas.recipe import Recipe, UsageError
 from eyas.store import (
     Corrupt,
@@ -260,6 +261,18 @@ def test_a_changed_key_is_another_corpus(base: Base, crawl: Path, change: dict[s
     assert _identity(_stages(other), files) != manifest.identity
 
 
+def test_a_pattern_names_the_files_that_match_it(folder_store: Store, tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.jsonl", "c.html", "deep/d.jsonl"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text("{}")
+    found = input_files(recipe(folder_store, tmp_path / "in" / "*.jsonl"), folder_store, None)
+    assert [Path(f.key).name for f in found] == ["a.jsonl", "b.jsonl"]
+    found = input_files(recipe(folder_store, tmp_path / "in/**/*.jsonl"), folder_store, None)
+    assert [Path(f.key).name for f in found] == ["a.jsonl", "b.jsonl", "d.jsonl"]
+    with pytest.raises(UsageError, match="there is no file or folder"):
+        input_files(recipe(folder_store, tmp_path / "in" / "*.warc"), folder_store, None)
+
+
 def test_packed_sources_are_read_from_the_store(store: Store, tmp_path: Path) -> None:
     keys = recipe(store, "apt:some-doc")
     with pytest.raises(UsageError, match="apt:some-doc"):
@@ -299,6 +312,21 @@ def test_files_in_a_bucket_are_read_and_a_missing_one_is_named(
         input_files(recipe(folder_store, f"{s3_store.url}/crawl/none"), folder_store, None)
 
 
+@pytest.mark.parametrize("change", ["replaced", "deleted"])
+def test_a_file_in_a_bucket_that_changed_since_it_was_listed_is_an_error_naming_it(
+    s3_store: Store, folder_store: Store, change: str
+) -> None:
+    s3_store.put("a.jsonl", b'{"text": "one"}\n')
+    (listed,) = input_files(recipe(folder_store, f"{s3_store.url}/a.jsonl"), folder_store, None)
+    assert len(list(read_pages(folder_store, listed, 1000))) == 1
+    if change == "replaced":
+        s3_store.put("a.jsonl", b'{"text": "two"}\n')
+    else:
+        s3_store.delete(["a.jsonl"])
+    with pytest.raises(InputChanged, match=r"a\.jsonl changed"):
+        list(read_pages(folder_store, listed, 1000))
+
+
 def test_empty_files_make_an_empty_corpus(folder_store: Store, tmp_path: Path) -> None:
     for name in ("a.warc.gz", "b.jsonl", "c.html"):
         (tmp_path / name).write_bytes(b"")
@@ -316,6 +344,7 @@ def test_empty_files_make_an_empty_corpus(folder_store: Store, tmp_path: Path) -
         (["missing.warc.gz"], "missing.warc.gz"),
         (["notes.txt"], "notes.txt"),
         (["empty"], "empty"),
+        (["names"], r"bad\\xff\.html.* is not UTF-8"),
         ([], "no page source"),
     ],
 )
@@ -324,8 +353,26 @@ def test_a_source_that_cannot_be_read_is_an_error_naming_it(
 ) -> None:
     (tmp_path / "notes.txt").write_text("no pages")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "names").mkdir()
+    (tmp_path / "names" / os.fsdecode(b"bad\xff.html")).write_text("<p>page")
     with pytest.raises(UsageError, match=named):
         curate(recipe(folder_store, *(tmp_path / s for s in sources)), folder_store)
+
+
+def test_an_empty_source_is_not_the_current_folder(
+    folder_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "private.html").write_text("<p>page")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="names nothing"):
+        curate(recipe(folder_store, ""), folder_store)
+
+
+def test_a_language_that_nothing_detects_is_refused(folder_store: Store, tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text("<p>page")
+    keys = recipe(folder_store, tmp_path / "a.html", languages=["en", "english"])
+    with pytest.raises(UsageError, match=r"corpus\.languages: .*english; write"):
+        curate(keys, folder_store)
 
 
 def test_a_new_html_file_changes_one_group_only() -> None:

@@ -118,6 +118,12 @@ def test_text_comes_out_clean() -> None:
     assert clean_text("a\r\nb\rc\x00\x1b \n\n \n\n\nd\u2028e\ud800 \n") == "a\nb\nc\n\nd\ne?"
 
 
+def test_a_long_run_of_spaces_is_cleaned_in_a_moment() -> None:
+    """By the square of its length this one would take hours."""
+    run = " \t\xa0" * 300_000
+    assert clean_text(f"a{run}b{run}\nc") == f"a{run}b\nc"
+
+
 @pytest.mark.parametrize(
     ("language", "text"),
     [

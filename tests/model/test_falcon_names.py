@@ -156,12 +156,29 @@ def test_old_names_and_published_configurations_are_read():
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type is 'yarn'"),
         ({"rope_parameters": {"factor": 2.0}}, "rope_parameters.factor"),
         ({"num_attention_heads": 5}, "n_heads 5"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0; a whole number of at least 1"),
+        ({"num_attention_heads": "6"}, "num_attention_heads is '6'"),
+        ({"hidden_size": None}, "hidden_size is None"),
+        (
+            {"num_hidden_layers": 10**9},
+            "num_hidden_layers is 1000000000, the Falcon checkpoint has",
+        ),
+        ({"layer_norm_epsilon": "1e-5"}, "layer_norm_epsilon is '1e-5'; a number"),
+        ({"rope_parameters": {"rope_theta": "big"}}, "rope_theta is 'big'"),
+        ({"rope_parameters": [1]}, "rope_parameters is no table"),
     ],
 )
 def test_a_switch_that_we_do_not_have_is_refused_by_name(change, message):
     config, state = to_falcon(OLD, weights(OLD))
     with pytest.raises(UsageError, match=message):
         from_falcon(config | change, state)
+
+
+def test_null_in_a_configuration_means_the_default():
+    config, state = to_falcon(OLD, weights(OLD))
+    nulls = dict.fromkeys(("max_position_embeddings", "layer_norm_epsilon", "num_kv_heads"))
+    shape, _ = from_falcon(config | nulls | {"rope_parameters": None}, state)
+    assert shape == dataclasses.replace(OLD, max_sequence=2048)
 
 
 def test_missing_unknown_and_misshapen_tensors_are_named():

@@ -151,6 +151,7 @@ def test_a_stop_string_ends_the_text_before_it():
     answer = scripted("one\n\ntwo").complete("ab", 30, stop=["\n\n", "two"])
     assert (answer.text, answer.finish_reason, answer.stop) == ("one", "stop", "\n\n")
     assert len(answer.ids) == 5
+    assert scripted("to two").complete("ab", 30, stop="two").text == "to "
 
 
 def test_a_stop_that_is_not_completed_is_text():
@@ -209,6 +210,7 @@ def test_generation_in_progress_leaves_autograd_as_it_was():
         (lambda m: m.complete("a", 1, logprobs=-1), "logprobs is -1"),
         (lambda m: m.pieces([-1], 1), "not all in the vocabulary"),
         (lambda m: m.logits([1, 2]), r"B x T"),
+        (lambda m: m.logits([[]]), r"B x T"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_at_once(call, message):

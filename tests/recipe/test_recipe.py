@@ -49,6 +49,8 @@ def test_a_wrong_type_says_what_to_write() -> None:
     assert "write a whole number" in _problems("[model]\nn_layers = 2.5")
     assert "not a section" in _problems("train = 3")
     assert "finite" in _problems("[train]\nlr = inf")
+    assert "train.tokens: 1" in (huge := _problems(f"[train]\ntokens = 1{'0' * 400}"))
+    assert "at most 9223372036854775807" in huge
 
 
 def test_impossible_combinations_are_refused() -> None:
@@ -57,6 +59,11 @@ def test_impossible_combinations_are_refused() -> None:
     assert "less than one step" in _problems('[train]\ntokens = "1K"')
     assert "lr_min" in _problems("[train]\nlr_min = 1.0")
     assert "no room" in _problems("[tokenizer]\nvocab_size = 512\nreserved = 300")
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "-x"])
+def test_a_name_that_is_no_folder_of_its_own_is_refused(name: str) -> None:
+    assert f'name: "{name}" is not legal' in _problems("", name=name)
 
 
 def test_a_broken_file_names_its_line() -> None:

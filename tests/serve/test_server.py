@@ -497,7 +497,7 @@ from tests.serve.made import Script
 gate = threading.Semaphore(0)
 let = lambda: [gate.release(int(line)) for line in sys.stdin]
 threading.Thread(target=let, daemon=True).start()
-serve({{"m": Script(gate=gate)}}, port=0, announce=lambda line: print(line, flush=True))
+serve({{"m": Script(gate=gate)}}, port=0)
 print("after", flush=True)
 """
 
@@ -506,7 +506,7 @@ def test_sigterm_lets_the_answer_under_way_end_and_exits_with_zero() -> None:
     root = str(Path(__file__).parents[2])
     command = [sys.executable, "-c", SERVE.format(root=root)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes) as process:
+    with subprocess.Popen(command, env=_plain_environment(), **pipes) as process:
         line = process.stdout.readline()
         assert line.startswith("serving m on http://127.0.0.1:")
         url = line.split()[-1]
@@ -529,6 +529,12 @@ def test_sigterm_lets_the_answer_under_way_end_and_exits_with_zero() -> None:
         assert rest[-1] == "data: [DONE]"
         assert process.stdout.read() == "after\n"
         assert process.wait(60) == 0
+
+
+def _plain_environment() -> dict[str, str]:
+    """One in which Python buffers what it writes into a pipe, as it does for everybody."""
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    return kept | {"OMP_NUM_THREADS": "1"}
 
 
 def _answers(url: str) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import http.server
 import io
 import logging
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -267,6 +269,33 @@ def test_an_error_is_a_sentence_without_credentials(
 def test_a_missing_bucket_is_not_a_missing_object(seaweed: Seaweed) -> None:
     with pytest.raises(StoreError, match="there is no bucket no-such-bucket"):
         open_store("s3://no-such-bucket/x").stat("k")
+
+
+def test_a_listing_that_is_not_found_is_not_a_missing_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What answers may be no S3 server at all; nothing that expects NotFound may take it for an
+    empty listing."""
+
+    class Nothing(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        _with_environment(
+            monkeypatch,
+            AWS_ENDPOINT_URL=f"http://127.0.0.1:{server.server_port}",
+            AWS_ACCESS_KEY_ID="k",
+            AWS_SECRET_ACCESS_KEY="s",
+        )
+        with pytest.raises(StoreError, match="there is no bucket eyas at http") as caught:
+            list(open_store("s3://eyas/x").list())
+        assert not isinstance(caught.value, NotFound)
+        server.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from eyas.store import (
     Manifest,
+    ObjectRef,
     RoomStatus,
     Store,
     commit_manifest,
@@ -35,6 +36,20 @@ def test_a_committed_room_is_done(store: Store) -> None:
     committed = commit_manifest(store, Manifest("sources", "id", objects=(ref,)))
     row = _rooms(store)["sources"]
     assert row == RoomStatus("sources", "done", "version 1: 1 objects, 2.00 KiB", committed.created)
+
+
+def test_a_room_made_of_what_another_version_replaced_says_so(folder_store: Store) -> None:
+    def commit(room: str, identity: str, *inputs: ObjectRef) -> None:
+        commit_manifest(folder_store, Manifest(room, identity, inputs=inputs))
+
+    commit("corpus", "one")
+    commit("tokens", "of one", ObjectRef("corpus/manifest-000001.json", 0, ""))
+    assert _rooms(folder_store)["tokens"].detail == "version 1: 0 objects, 0 B"
+    commit("corpus", "two")
+    made_of = "made of corpus version 1, not of the current 2"
+    assert _rooms(folder_store)["tokens"].detail == f"version 1: 0 objects, 0 B; {made_of}"
+    commit("corpus", "one")
+    assert _rooms(folder_store)["tokens"].detail == "version 1: 0 objects, 0 B"
 
 
 def test_a_room_with_finished_shards_and_no_manifest_is_running(folder_store: Store) -> None:

@@ -17,7 +17,9 @@ from eyas.store import Store
 from eyas.work import Shard, Stage, run_stage
 
 _PARENT = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 from eyas.store import open_store
 from eyas.work import Shard, Stage, run_stage
 shards = [Shard(f"s{n}", params={"text": str(n)}) for n in range(6)]

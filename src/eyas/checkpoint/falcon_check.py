@@ -39,6 +39,7 @@ def compare(folder: Path, store: Store, model: Model, tokenizer: Tokenizer | Non
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     theirs = AutoModelForCausalLM.from_pretrained(
         str(folder), dtype=torch.float32, local_files_only=True
     ).eval()

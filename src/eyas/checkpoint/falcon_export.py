@@ -66,10 +66,12 @@ def export_hf(ref: str, folder: str | Path) -> ExportReport:
     commit = newest_whole(store) if selector == "latest" else read_commit(store, selector)
     if commit is None:
         raise CheckpointError(f"{store.url} holds no checkpoint")
-    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".tmp-{target.name}-{secrets.token_hex(4)}")
     try:
-        temporary.mkdir()
+        temporary.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"{target} cannot be made: {error.strerror}") from error
+    try:
         _write(store, commit, temporary)
         model = load(f"{store.url}@{commit.attempt}-{commit.step}")
         found = compare(temporary, store, model, find_tokenizer(store, commit))

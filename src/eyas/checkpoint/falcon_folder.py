@@ -123,6 +123,8 @@ def open_falcon_folder(folder: str | Path) -> FalconFolder:
         for name, tensor in _headers(file).items():
             if name in files:
                 raise CheckpointError(f"{name} is in {files[name].name} and in {file.name}")
+            if not tensor.is_floating_point():
+                raise UsageError(f"{name} is {tensor.dtype} in {file}; weights are floating point")
             files[name], like[name] = file, tensor
     _check_index(path, files)
     shape, _ = from_falcon(config, _without_tied_head(config, like))
@@ -168,7 +170,7 @@ def _weight_files(path: Path) -> list[Path]:
         return [path / WEIGHTS]
     index = path / f"{WEIGHTS}.index.json"
     if index.is_file():
-        names = sorted(set(_read_json(index).get("weight_map", {}).values()))
+        names = sorted(set(_weight_map(index).values()))
         for name in names:
             if Path(name).name != name:
                 raise CheckpointError(f"{index} names {name}, which is not a file beside it")
@@ -203,9 +205,17 @@ def _check_index(path: Path, files: Mapping[str, Path]) -> None:
     index = path / f"{WEIGHTS}.index.json"
     if (path / WEIGHTS).is_file() or not index.is_file():
         return
-    for name, file in _read_json(index).get("weight_map", {}).items():
+    for name, file in _weight_map(index).items():
         if name not in files or files[name].name != file:
             raise CheckpointError(f"{path / file} holds no {name}, {index.name} says it does")
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Tensor name to file name."""
+    table = _read_json(index).get("weight_map")
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
+        raise CheckpointError(f"{index} has no weight_map of tensor names to file names")
+    return table
 
 
 def _check_sums(path: Path) -> None:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eyas.recipe import Recipe
     from eyas.store import Store
 
-__all__ = ["add_json", "add_recipe", "add_store", "load_recipe", "print_json", "recipe_store"]
+__all__ = [
+    "add_json",
+    "add_recipe",
+    "add_set",
+    "add_store",
+    "load_recipe",
+    "overrides",
+    "print_json",
+    "recipe_store",
+]
 
 
 def add_recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="the recipe, a TOML file")
+    add_set(parser)
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override a recipe key"
     )
@@ -31,9 +43,16 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def load_recipe(args: argparse.Namespace) -> Recipe:
     """The recipe with its overrides."""
-    from eyas.recipe import Recipe, parse_override
+    from eyas.recipe import Recipe
 
-    return Recipe.load(args.recipe, dict(parse_override(text) for text in args.set))
+    return Recipe.load(args.recipe, overrides(args))
+
+
+def overrides(args: argparse.Namespace) -> dict[str, Any]:
+    """What `--set` says, by key."""
+    from eyas.recipe import parse_override
+
+    return dict(parse_override(text) for text in args.set)
 
 
 def recipe_store(recipe: Recipe) -> Store:
@@ -46,5 +65,4 @@ def recipe_store(recipe: Recipe) -> Store:
 
 
 def print_json(value: Any) -> None:
-    json.dump(value, sys.stdout, ensure_ascii=False, indent=2)
-    print()
+    print(json.dumps(value, ensure_ascii=False, indent=2))

@@ -10,6 +10,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .serve import key_from
+
 EXAMPLE = "eyas chat ./runs/demo@latest"
 
 
@@ -17,11 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="CHECKPOINT|URL", help="STORE[@STEP], or http://host:port")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument(
+        "--api-key-env", default="", help="name of the environment variable that holds a URL's key"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.model.startswith(("http://", "https://")):
-        answer = _remote(args.model.rstrip("/"), args.max_tokens, args.temperature)
+        url = args.model.rstrip("/").removesuffix("/v1")
+        key = key_from(args.api_key_env)
+        answer = _remote(url, key, args.max_tokens, args.temperature)
     else:
         answer = _local(args.model, args.max_tokens, args.temperature)
     prompt = "> " if sys.stdin.isatty() else ""
@@ -43,17 +50,23 @@ def _local(reference: str, tokens: int, temperature: float) -> Callable[[str], I
     return lambda text: model.stream(text, max_tokens=tokens, temperature=temperature)
 
 
-def _remote(url: str, tokens: int, temperature: float) -> Callable[[str], Iterator[str]]:
+def _remote(
+    url: str, key: str | None, tokens: int, temperature: float
+) -> Callable[[str], Iterator[str]]:
     from eyas.recipe import EyasError
 
     def ask(path: str, body: dict[str, object] | None = None) -> Any:
         data = json.dumps(body).encode() if body else None
         headers = {"Content-Type": "application/json"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         request = urllib.request.Request(url + path, data, headers)  # noqa: S310 http(s), checked
         try:
             with urllib.request.urlopen(request) as response:  # noqa: S310 the same
                 return json.load(response)
-        except (urllib.error.URLError, OSError, ValueError) as error:
+        except urllib.error.HTTPError as error:
+            raise EyasError(f"{url}{path} answered {error.code}: {_reason(error)}") from error
+        except (OSError, ValueError) as error:
             raise EyasError(f"no answer from {url}{path}: {error}") from error
 
     name = ask("/v1/models")["data"][0]["id"]
@@ -63,3 +76,11 @@ def _remote(url: str, tokens: int, temperature: float) -> Callable[[str], Iterat
         yield str(ask("/v1/completions", dict(body))["choices"][0]["text"])
 
     return answer
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """The server's own sentence, in OpenAI's form, or what the status means."""
+    try:
+        return str(json.load(error)["error"]["message"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return error.reason

@@ -31,5 +31,7 @@ def run(args: argparse.Namespace) -> int:
             file.write(commented_recipe(name))
     except FileExistsError as error:
         raise EyasError(f"{target} is there already; it was left as it is") from error
+    except OSError as error:
+        raise EyasError(f"cannot write {target}: {error.strerror}") from error
     print(f"wrote {target}; next: edit [corpus] sources, then eyas run {target}")
     return 0

@@ -67,7 +67,23 @@ TO_COME = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        try:
+            return _command(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            _flush()
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+
+
+def _flush() -> None:
+    """Now, while an error of writing can be told; there is no stdout where it was closed."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _command(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_overview())
         return 0 if arguments else 2
@@ -113,7 +129,9 @@ def _guarded(name: str, run, args: argparse.Namespace) -> int:  # type: ignore[n
 
     set_up(args.log, debug=args.debug)
     try:
-        return int(run(args))
+        code = int(run(args))
+        _flush()
+        return code
     except EyasError as error:
         if args.debug:
             raise
@@ -123,8 +141,7 @@ def _guarded(name: str, run, args: argparse.Namespace) -> int:  # type: ignore[n
         print(f"eyas {name}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
+        raise
     except Exception as error:
         if args.debug:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import load_recipe, print_json
+from .arguments import add_set, load_recipe, print_json
 
 EXAMPLE = "eyas recipe check recipes/demo.toml --set train.lr=3e-4"
 
@@ -12,9 +12,7 @@ EXAMPLE = "eyas recipe check recipes/demo.toml --set train.lr=3e-4"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("verb", choices=("check", "show", "schema"))
     parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="the recipe, a TOML file")
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="override a recipe key"
-    )
+    add_set(parser)
     parser.add_argument("--json", action="store_true", help="show: as JSON instead of TOML")
 
 
@@ -27,9 +25,11 @@ def run(args: argparse.Namespace) -> int:
     if args.recipe is None:
         raise UsageError(f"write `eyas recipe {args.verb} RECIPE`")
     recipe = load_recipe(args)
+    from eyas.plan import choose_layout
     from eyas.shape import model_shape, parameters
 
     shape = model_shape(recipe, recipe.tokenizer.vocab_size)
+    choose_layout(recipe, recipe.tokenizer.vocab_size)
     if args.verb == "check":
         print(
             f"{args.recipe}: good; {parameters(shape):,} parameters, recipe hash {recipe.hash[:12]}"

@@ -37,32 +37,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from eyas.store import dump_json
+    from eyas.plan import choose_layout
+    from eyas.recipe import EyasError, UsageError
 
-    from .stages import STAGES, Flight, forget
+    from .stages import STAGES, Flight, forget, keep_summary
 
     for name in (args.only, args.force):
         _check_stage(name, STAGES)
+    if args.only and args.force and args.only != args.force:
+        raise UsageError(f"--force {args.force} would not run it again beside --only {args.only}")
     recipe = load_recipe(args)
+    choose_layout(recipe, recipe.tokenizer.vocab_size)  # illegal: said now, not after an hour
     flight = Flight(recipe, recipe_store(recipe), Path(args.out or f"out/{recipe.name}"))
-    flight.out.mkdir(parents=True, exist_ok=True)
+    try:
+        flight.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EyasError(f"cannot make the folder {flight.out}: {error.strerror}") from error
     if args.force:
         forget(flight.store, args.force)
     rows: list[dict[str, Any]] = []
     started = time.monotonic()
     for name in [args.only] if args.only else STAGES:
-        if name == "board":
-            summary = {"stages": rows, "plan": flight.against_plan}
-            flight.store.put("run/summary.json", dump_json(summary))
         start = time.monotonic()
         line = STAGES[name](flight)
         rows.append({"stage": name, "seconds": time.monotonic() - start, "line": line})
         print(_row(rows[-1]), file=sys.stderr, flush=True)
+        if name != "board":
+            keep_summary(flight, rows)
     total = time.monotonic() - started
     if args.json:
         print_json({"stages": rows, "notes": flight.notes, "seconds": total, "memory": _peak()})
     else:
-        print(_summary(recipe.name, rows, flight.notes, total))
+        print(_summary(recipe.name, rows, flight.notes, total), flush=True)
     if args.serve:
         _serve(flight)
     return 0
@@ -84,9 +90,16 @@ def _summary(name: str, rows: list[dict[str, Any]], notes: list[str], total: flo
 
     head = f"\n{name}: {format_seconds(total)}, largest process {format_bytes(_peak())}\n"
     body = [_row(row) for row in rows if row["stage"] != "board"]
-    shown = [textwrap.fill(note, 110, subsequent_indent="    ") for note in notes]
+    shown = [_note(note) for note in notes]
     last = [row["line"] for row in rows if row["stage"] == "board"]
     return "\n".join([head, *body, "", *shown, *last])
+
+
+def _note(text: str) -> str:
+    """Wrapped between words: a URL that is cut can be neither read nor copied."""
+    return textwrap.fill(
+        text, 110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _peak() -> int:

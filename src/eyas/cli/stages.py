@@ -8,10 +8,12 @@ run again.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
+import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +31,22 @@ __all__ = [
     "Flight",
     "corpus_figure",
     "export_figure",
+    "forget",
+    "keep_summary",
     "tokenizer_figure",
     "tokens_figure",
 ]
+
+
+class TrainingEnded(EyasError):
+    """The ranks left before the run was done, with this code of the supervisor."""
+
+    def __init__(self, code: int, store: Store) -> None:
+        resumable, hopeless = code == 75, code == 93
+        self.exit_code = code if resumable else 1
+        what = "stopped at a commit" if resumable else f"ended with code {code}"
+        todo = "a retry cannot help" if hopeless else "run again to go on from the last commit"
+        super().__init__(f"training {what}; the logs of its ranks are in {store.url}/jobs; {todo}")
 
 
 @dataclass
@@ -65,13 +80,27 @@ def sources(flight: Flight) -> str:
     packages = manifest.facts.get("packages", [])
     if not packages:
         return f"{len(flight.recipe.corpus.sources)} sources of your own"
-    names = ", ".join(f"{p['name']} {p['version']} ({p['licence']})" for p in packages)
-    flight.notes.append(f"sources: {names}")
+    flight.notes.append(f"sources: {', '.join(_grouped(packages))}")
     size = format_bytes(manifest.counters["bytes"])
     return (
         f"{manifest.counters['pages']:,.0f} pages of {len(packages)} packages, {size} HTML, "
         f"{len(manifest.objects)} WARC files"
     )
+
+
+def _grouped(packages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`name-{de,en} 2.100 (GPL-2+)`: packages of one name, version and licence together."""
+    families: dict[tuple[str, str], list[str]] = {}
+    for p in packages:
+        families.setdefault((p["version"], p["licence"]), []).append(p["name"])
+    grouped = []
+    for (version, licence), names in families.items():
+        stem = os.path.commonprefix(names).rpartition("-")[0]  # noqa: RUF071 names, not paths
+        if len(names) > 1 and stem:
+            tails = ",".join(name[len(stem) + 1 :] for name in names)
+            names = [f"{stem}-{{{tails}}}"]
+        grouped.append(f"{' '.join(names)} {version} ({licence})")
+    return grouped
 
 
 def corpus(flight: Flight) -> str:
@@ -82,7 +111,9 @@ def corpus(flight: Flight) -> str:
     top = sorted(reasons.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {n:,.0f}" for name, n in top[:6])
     rest = sum(n for _, n in top[6:])
-    flight.notes.append(f"rejected: {shown}" + (f", other reasons {rest:,.0f}" if rest else ""))
+    flight.notes.append(
+        f"rejected: {shown or 'nothing'}" + (f", other reasons {rest:,.0f}" if rest else "")
+    )
     return corpus_figure(manifest)
 
 
@@ -156,10 +187,7 @@ def train(flight: Flight) -> str:
             argv = ["-m", "eyas", "train", str(resolved)]
             code = supervise(argv, recipe.cluster.processes, store, run_dir=folder)
         if code:
-            raise EyasError(
-                f"training ended with code {code}; the logs of its ranks are in "
-                f"{store.url}/jobs; run again to go on from the last commit"
-            )
+            raise TrainingEnded(code, store)
         report = run_report(recipe, store)
     if report is None:
         raise EyasError(f"{store.url} holds no finished run although training reported success")
@@ -170,7 +198,8 @@ def train(flight: Flight) -> str:
             f"{undisturbed:016x}; this is a fault of eyas, please report it with the store's run/"
         )
     _hold_against_plan(flight, report.to_dict())
-    killed = f"{report.attempts - 1} restarts, " if report.attempts > 1 else ""
+    restarts = report.attempts - 1
+    killed = f"{restarts} restart{'s' if restarts > 1 else ''}, " if restarts else ""
     return (
         f"loss {report.first_loss:.3f} to {report.last_loss:.3f} in {report.steps} steps; {killed}"
         f"data digest {report.digest:016x} equals an undisturbed run's"
@@ -273,6 +302,7 @@ def serve(flight: Flight) -> str:
     prompt = flight.recipe.judge.prompts[0] if flight.recipe.judge.prompts else "The"
     body = {"model": flight.recipe.name, "prompt": prompt, "max_tokens": 8, "temperature": 0}
     server = start_server(models, host="127.0.0.1", port=0)
+    start = time.monotonic()
     try:
         request = urllib.request.Request(  # noqa: S310 our own URL
             f"{server.url}/v1/completions", dump_json(body), {"Content-Type": "application/json"}
@@ -281,10 +311,10 @@ def serve(flight: Flight) -> str:
             answer = json.load(response)
     finally:
         server.stop()
-    usage = answer["usage"]
+    usage, seconds = answer["usage"], time.monotonic() - start
     return (
-        f"POST /v1/completions answered {usage['completion_tokens']} tokens to "
-        f"{usage['prompt_tokens']}: {answer['choices'][0]['text']!r}"
+        f"POST /v1/completions answered {answer['choices'][0]['text']!r}: "
+        f"{usage['completion_tokens']} tokens in {seconds:.2f} s"
     )
 
 
@@ -309,6 +339,7 @@ STAGES: dict[str, Callable[[Flight], str]] = {
 }
 """In order."""
 
+SUMMARY = "run/summary.json"
 FORCED = {"sources": "sources", "corpus": "corpus", "tokenizer": "tokenizer", "tokens": "tokens"}
 
 
@@ -322,11 +353,30 @@ def forget(store: Store, stage: str) -> None:
             "train is never forced: its checkpoints are paid for; train into another store "
             "(--set store=…), or remove checkpoints/ and metrics/ from this one yourself"
         )
-    if stage == "plan":
-        store.delete(["run/plan.json"])
+    if stage == "plan" and next(store.list("checkpoints/commits/"), None) is not None:
+        raise EyasError(
+            "the plan was made before this run and is held against it; plan anew with `eyas plan`, "
+            "or in another store"
+        )
+    if stage in ("plan", "judge", "export"):
+        store.delete([f"run/{stage}.json"])
     if stage in FORCED:
         store.delete([o.key for o in store.list(f"{FORCED[stage]}/manifest-")])
         store.delete([o.key for o in store.list(f"work/{FORCED[stage]}.")])
+
+
+def keep_summary(flight: Flight, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Keep what the board shows of the stages. A stage that was left out or had nothing to do keeps
+    its line and the time that it took when it worked."""
+    before = _read_json(flight.store, SUMMARY) or {}
+    known = {row["stage"]: row for row in before.get("stages", [])}
+    for row in rows:
+        old = known.get(row["stage"])
+        if old is None or old["line"] != row["line"] or old["seconds"] < row["seconds"]:
+            known[row["stage"]] = row
+    stages = [known[name] for name in STAGES if name in known]
+    plan = flight.against_plan or before.get("plan", [])
+    flight.store.put(SUMMARY, dump_json({"stages": stages, "plan": plan}))
 
 
 def _read_json(store: Store, key: str) -> dict[str, Any] | None:

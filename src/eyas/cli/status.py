@@ -16,9 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from eyas.recipe import EyasError
     from eyas.store import open_store, status
 
-    rows = status(open_store(args.store))
+    store = open_store(args.store)
+    if next(store.list(), None) is None:
+        raise EyasError(f"{args.store} holds nothing yet, or is not there")
+    rows = status(store)
     if args.json:
         print_json([dataclasses.asdict(row) for row in rows])
         return 0

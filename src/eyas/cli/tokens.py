@@ -26,7 +26,10 @@ def run(args: argparse.Namespace) -> int:
     if args.verb == "verify":
         for reference in manifest.objects:
             read_object(store, reference)
-        print(f"{len(manifest.objects)} objects whole")
+        if args.json:
+            print_json({"objects": len(manifest.objects), "problems": []})
+        else:
+            print(f"{len(manifest.objects)} objects whole")
         return 0
     figures = dict(manifest.counters) | dict(manifest.facts)
     if args.json:

@@ -16,10 +16,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from eyas.recipe import format_bytes
+    from eyas.recipe import EyasError, format_bytes
     from eyas.store import open_store, verify
+    from eyas.work import progress
 
-    report = verify(open_store(args.store))
+    store = open_store(args.store)
+    with progress("verify", sum(o.size for o in store.list())) as advance:
+        report = verify(store, advance)
+    if not report.objects and not report.problems:
+        raise EyasError(f"{args.store} holds nothing that a manifest or commit vouches for")
     if args.json:
         print_json(dataclasses.asdict(report))
     else:

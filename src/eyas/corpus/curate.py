@@ -23,6 +23,7 @@ from eyas.work import Shard, ShardResult, Stage, code_version, run_stage
 from .exchange import BUCKETS
 from .funnel import Tally
 from .inputs import InputFile, group_files, input_files, package_sources
+from .language import known_languages
 from .match import match_shards
 from .packs import packs_digest
 from .report import put_report, report_facts
@@ -36,8 +37,9 @@ def curate(recipe: Recipe, store: Store, workers: int = 0) -> Manifest:
     """Make the corpus of `recipe` in `store`, or return it if it is finished.
 
     `workers` processes, 0 for one a core. Package sources must have been fetched. Raises UsageError
-    for sources that are not there, StageError for a shard that cannot be done.
+    for sources that are not there or unknown languages, StageError for a shard that cannot be done.
     """
+    _check_languages(recipe.corpus.languages)
     files = input_files(recipe, store, _fetched(recipe, store))
     stages = _stages(recipe)
     name = _identity(stages, files)
@@ -52,6 +54,16 @@ def curate(recipe: Recipe, store: Store, workers: int = 0) -> Manifest:
     clusters = run_stage(store, cluster, [_cluster_shard(pairs)], workers)[0]
     written = run_stage(store, write, _write_shards(extracted, clusters), workers)
     return _commit(recipe, store, name, files, [*extracted, *written], clusters)
+
+
+def _check_languages(languages: Sequence[str]) -> None:
+    """A code that nothing is ever labelled with would drop every page without a word."""
+    unknown = sorted(set(languages) - known_languages()) if languages else ()
+    if unknown:
+        raise UsageError(
+            f"corpus.languages: nothing is ever detected as {', '.join(unknown)}; write ISO 639-1 "
+            "codes such as en, ar, zh, or fastText's own such as arz"
+        )
 
 
 def _fetched(recipe: Recipe, store: Store) -> Manifest | None:

@@ -28,7 +28,8 @@ logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it cannot do
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
 _NEWLINES = re.compile(r"\r\n?|[\x85\u2028\u2029]")
 _EMPTY_LINES = re.compile(r"\n[ \t]*\n\s*\n")
-_LINE_ENDS = re.compile(r"[ \t\xa0]+\n")
+# Looked for at the start of a run only: else a run of n takes n * n steps.
+_LINE_ENDS = re.compile(r"(?<![ \t\xa0])[ \t\xa0]++\n")
 # Elements that hold nothing, or that the next of their kind closes.
 _FLAT = (
     "a|area|base|body|br|button|circle|col|colgroup|dd|dt|ellipse|embed|frame|h[1-6]|head|hr|html|"

@@ -9,7 +9,9 @@ files come in groups, cut where the hash of a name says so: a new file changes o
 from __future__ import annotations
 
 import functools
+import glob
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +98,8 @@ def input_files(recipe: Recipe, store: Store, sources: Manifest | None) -> list[
 
 
 def open_input(store: Store, file: InputFile) -> IO[bytes]:
-    """A seekable stream of the file's bytes as stored."""
+    """A seekable stream of the file's bytes as stored. Raises InputChanged for one in a bucket that
+    is another than was listed."""
     if file.origin == "path":
         try:
             return Path(file.key).open("rb")
@@ -106,6 +109,9 @@ def open_input(store: Store, file: InputFile) -> IO[bytes]:
     if file.origin == "url":
         url, key = _split_url(file.key)
         home = _home(url)
+        found = home.stat(key)
+        if found is None or (found.size, found.etag) != (file.size, file.etag):
+            raise InputChanged(f"{file.key} changed while it was used; start again")
     return io.BufferedReader(ObjectReader(home, key, file.size), _CHUNK)
 
 
@@ -139,20 +145,36 @@ def _resolve(source: str, sources: Manifest | None) -> Iterable[InputFile]:
 
 
 def _local(source: str) -> list[InputFile]:
+    """Of a file, a folder, or a pattern such as ./crawl/*.warc.gz where nothing has that name."""
+    if not source:
+        raise UsageError('corpus.sources: "" names nothing; write . for the current folder')
+    if Path(source).exists():
+        return _local_files(source)
+    matches = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 it may be absolute
+    if not matches:
+        raise UsageError(f"corpus.sources: there is no file or folder {source}")
+    return [file for match in matches for file in _local_files(match)]
+
+
+def _local_files(source: str) -> list[InputFile]:
     path = Path(source)
     if path.is_dir():
         paths = [p for p in sorted(path.rglob("*")) if p.is_file() and _kind(p.name)]
         if not paths:
             raise UsageError(f"corpus.sources: no page file in {source}; legal are {_LEGAL}")
         return [_local_file(p) for p in paths]
-    if not path.is_file():
-        raise UsageError(f"corpus.sources: there is no file or folder {source}")
-    if not _kind(source):
+    if not path.is_file() or not _kind(source):
         raise UsageError(f"corpus.sources: {source} is of no known kind; legal are {_LEGAL}")
     return [_local_file(path)]
 
 
 def _local_file(path: Path) -> InputFile:
+    try:
+        path.as_posix().encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"corpus.sources: the name of {os.fsencode(path)!r} is not UTF-8; rename it"
+        ) from error
     return InputFile(path.as_posix(), _kind(path.name), "path", path.stat().st_size)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import fasttext
 
-__all__ = ["detect_language"]
+__all__ = ["detect_language", "known_languages"]
 
 _CHARACTERS = 1000
 
@@ -23,6 +23,12 @@ def detect_language(text: str) -> tuple[str, float]:
     if not labels:
         return "", 0.0
     return labels[0].removeprefix("__label__"), min(1.0, float(scores[0]))
+
+
+def known_languages() -> frozenset[str]:
+    """Every label that `detect_language` can give."""
+    labels, _ = _model().predict("a", k=1000, threshold=-1)
+    return frozenset(label.removeprefix("__label__") for label in labels)
 
 
 @functools.cache

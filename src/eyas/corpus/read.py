@@ -71,7 +71,8 @@ def read_pages(store: Store, file: InputFile, limit: int) -> Iterator[Page | Ref
 
 
 def check_unchanged(store: Store, file: InputFile) -> None:
-    """Read the file once for its checksum, before anything is believed of it."""
+    """Read the file once for its checksum, before anything is believed of it. Where only the etag
+    is known, `open_input` compares that."""
     if not file.crc32c:
         return
     value = size = 0

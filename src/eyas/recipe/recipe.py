@@ -165,7 +165,8 @@ def _top(raw: Mapping[str, Any], name: str, problems: list[str]) -> str:
     if not isinstance(value, str) or not value:
         problems.append(f"{name}: missing; write {name} = {_TOP[name]!r}")
         return ""
-    if name == "name" and not all(c.isalnum() or c in "-_." for c in value):
+    legal = value[0].isalnum() and all(c.isalnum() or c in "-_." for c in value)
+    if name == "name" and not legal:
         problems.append(f'name: "{value}" is not legal; use {_TOP["name"]}')
     return value
 
@@ -173,6 +174,8 @@ def _top(raw: Mapping[str, Any], name: str, problems: list[str]) -> str:
 def _conflicts(r: Recipe) -> list[str]:
     """Combinations that no single key shows."""
     out = []
+    if "://" in r.store and not r.store.startswith("s3://"):
+        out.append(f'store: "{r.store}" is not legal; write s3://bucket/prefix or a folder')
     if r.train.global_batch % r.data.sequence:
         lower = r.train.global_batch // r.data.sequence * r.data.sequence or r.data.sequence
         out.append(

@@ -17,6 +17,7 @@ from .values import parse_count, parse_duration
 __all__ = ["build_section", "default_of", "describe", "suggest"]
 
 T = TypeVar("T")
+LARGEST = 2**63 - 1
 
 
 def suggest(word: str, known: typing.Iterable[str]) -> str:
@@ -87,6 +88,8 @@ def _number(value: Any, hint: type, meta: typing.Mapping[str, Any]) -> int | flo
         number = value
     else:
         number = float(value)
+    if isinstance(number, int) and abs(number) > LARGEST:
+        raise ValueError(f"at most {LARGEST}")
     if not math.isfinite(number):
         raise ValueError("write a finite number")
     low, high, above = meta.get("low"), meta.get("high"), meta.get("above")

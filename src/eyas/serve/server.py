@@ -8,6 +8,7 @@ its SIGTERM), then cancelled; the process then goes on, and ends with 0 if nothi
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import logging
 import signal
@@ -29,6 +30,7 @@ __all__ = ["RunningServer", "ServeError", "serve", "start_server"]
 _log = logging.getLogger("eyas.serve")
 _DRAIN_SECONDS = 25
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_ANNOUNCE = functools.partial(print, flush=True)  # stdout may be a pipe or a file
 
 
 class ServeError(EyasError):
@@ -42,7 +44,7 @@ def serve(
     api_key: str | Sequence[str] | None = None,
     max_tokens: int = 1024,
     limits: Limits | None = None,
-    announce: Callable[[str], None] = print,
+    announce: Callable[[str], None] = _ANNOUNCE,
 ) -> None:
     """Serve `models` by name until SIGTERM or Ctrl-C. From the main thread.
 
@@ -163,6 +165,7 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((str(address[0]), port), family=family, backlog=512)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        reason = reason.partition(" (while")[0]  # the address again, as Python writes it
         raise ServeError(
             f"cannot listen on {host} port {port}: {reason}; choose another with --host and --port"
         ) from error

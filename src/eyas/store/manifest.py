@@ -135,7 +135,7 @@ def read_manifest(store: Store, room: str, version: int | None = None) -> Manife
 def commit_manifest(store: Store, manifest: Manifest) -> Manifest:
     """Write it as the room's next version. If the current one has the same identity and objects (a
     finished stage run again, another writer ahead), that one is returned. One that is damaged is
-    passed over: this is how a stage that is run again heals it."""
+    passed over."""
     created = manifest.created or now()
     while True:
         versions = manifest_versions(store, manifest.room)

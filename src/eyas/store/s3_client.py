@@ -176,7 +176,7 @@ def _no_credentials(error: Exception, url: str) -> StoreError:
 
 def _explain_answer(error: Exception, url: str, endpoint: str, verb: str, key: str) -> StoreError:
     code, status = code_of(error), status_of(error)
-    if code == "NoSuchBucket":
+    if code == "NoSuchBucket" or (verb == "list" and code in _NONE):
         bucket = parse_url(url)[0]
         return StoreError(
             f"{url}: there is no bucket {bucket} at {endpoint}: make it, or correct the name"

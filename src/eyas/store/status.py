@@ -1,14 +1,15 @@
 """What a store holds: which rooms are done, running or missing, from what they left behind.
 
-Rooms with a manifest are done when one is committed; the ledger of work tells how far one is that
-is not. The data plan, checkpoints, heartbeats and reports are counted by their keys. Nothing is
-read that grows with the data.
+Rooms with a manifest are done when one is committed; it is said if what it was made of has been
+replaced since. The ledger of work tells how far one is that is not. The data plan, checkpoints,
+heartbeats and reports are counted by their keys. Nothing is read that grows with the data.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ __all__ = ["RoomStatus", "status"]
 
 FRESH_SECONDS = 120.0
 MANIFEST_ROOMS = ("sources", "corpus", "tokenizer", "tokens")
+
+_MANIFEST = re.compile(r"([^/]+)/manifest-(\d{6,})\.json")
 
 State = Literal["done", "running", "missing"]
 
@@ -46,7 +49,8 @@ def status(store: Store) -> list[RoomStatus]:
 def _manifest_room(store: Store, room: str) -> RoomStatus:
     manifest = read_manifest(store, room)
     if manifest is not None:
-        return RoomStatus(room, "done", _summary(manifest), manifest.created)
+        detail = _summary(manifest) + _superseded(store, manifest)
+        return RoomStatus(room, "done", detail, manifest.created)
     shards = list(store.list(f"work/{room}."))
     if shards:
         newest = max(info.modified for info in shards)
@@ -58,6 +62,17 @@ def _summary(manifest: Manifest) -> str:
     size = sum(ref.size for ref in manifest.objects)
     count = len(manifest.objects)
     return f"version {manifest.version}: {count} objects, {format_bytes(size)}"
+
+
+def _superseded(store: Store, manifest: Manifest) -> str:
+    """Which of the manifests that it was made of another has taken the place of."""
+    words = ""
+    for match in filter(None, (_MANIFEST.fullmatch(ref.key) for ref in manifest.inputs)):
+        room, version = match[1], int(match[2])
+        current, used = read_manifest(store, room), read_manifest(store, room, version)
+        if current and (used is None or used.identity != current.identity):
+            words += f"; made of {room} version {version}, not of the current {current.version}"
+    return words
 
 
 def _data(store: Store) -> RoomStatus:

@@ -48,7 +48,8 @@ def train_tokenizer(recipe: Recipe, store: Store) -> Manifest:
     there is no corpus, or too little text for the vocabulary asked for.
     """
     corpus = corpus_manifest(store)
-    name = identity("tokenizer", VERSION, corpus.identity, recipe.section_hash("tokenizer"))
+    made_of = [o.crc32c for o in corpus.under("corpus/documents/")]
+    name = identity("tokenizer", VERSION, made_of, recipe.section_hash("tokenizer"))
     current = read_manifest(store, "tokenizer")
     if current is not None and current.identity == name:
         return current

@@ -35,7 +35,8 @@ def write_tokens(recipe: Recipe, store: Store, workers: int = 0) -> Manifest:
     tokenizer = read_manifest(store, "tokenizer")
     if tokenizer is None:
         raise EyasError(f"{store.url} holds no tokenizer; make one with `eyas tokenize RECIPE`")
-    name = identity("tokens", VERSION, BLOCK_BYTES, corpus.identity, tokenizer.facts["digest"])
+    made_of = [o.crc32c for o in corpus.under("corpus/documents/")]
+    name = identity("tokens", VERSION, BLOCK_BYTES, made_of, tokenizer.facts["digest"])
     current = read_manifest(store, "tokens")
     if current is not None and current.identity == name:
         return current
