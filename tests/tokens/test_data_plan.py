@@ -93,6 +93,15 @@ def test_a_damaged_plan_is_not_believed(made_here: Store) -> None:
         read_data_plan(made_here)
 
 
+def test_a_damaged_plan_is_passed_over_by_the_next_version(made_here: Store) -> None:
+    key = "data/plan-000001.json"
+    before = read_data_plan(made_here)
+    made_here.put(key, made_here.get(key).replace(b'"batch":12', b'"batch":13'))
+    plan = make_data_plan(recipe(made_here), made_here)
+    assert (plan.version, plan.digest) == (2, before.digest)
+    assert read_data_plan(made_here) == plan
+
+
 def _segment(**changes: object) -> Segment:
     source = Source("train", 1.0, 100_000, 1000)
     segment = Segment(0, 10, 0, 0, 32, 4, 1, (source,))

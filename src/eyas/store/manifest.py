@@ -98,7 +98,8 @@ def check_object(store: Store, ref: ObjectRef, size: int, checksum: int) -> None
     if (size, f"{checksum:08x}") != (ref.size, ref.crc32c):
         raise Corrupt(
             f"{store.url}: {ref.key} is damaged: {size} bytes with CRC32C {checksum:08x}, "
-            f"{ref.size} bytes with {ref.crc32c} were written; run `eyas verify`"
+            f"{ref.size} bytes with {ref.crc32c} were written; run "
+            "`eyas verify`, then make its stage again with `eyas run RECIPE --force STAGE`"
         )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import hashlib
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from eyas.store import Corrupt, Manifest, Store, dump_json, read_manifest, seal,
 
 from .grid import Grid
 from .order import ORDER, WINDOW_BLOCKS
+
+_log = logging.getLogger("eyas.tokens")
 
 __all__ = ["DataPlan", "Segment", "Source", "make_data_plan", "read_data_plan"]
 
@@ -164,12 +167,21 @@ def _only_segment(recipe: Recipe, manifest: Manifest) -> Segment:
     return Segment(0, steps, 0, 0, sequence, batch, recipe.data.seed, (source,))
 
 
+def _undamaged(store: Store, version: int) -> DataPlan | None:
+    """That version; None, said loudly, if it is damaged: the next version then takes its place."""
+    try:
+        return read_data_plan(store, version)
+    except Corrupt as error:
+        _log.error("%s; another version is made", error)
+        return None
+
+
 def _commit(store: Store, plan: DataPlan) -> DataPlan:
     while True:
         latest = _latest(store)
         if latest:
-            current = read_data_plan(store, latest)
-            if current.digest == plan.digest:
+            current = _undamaged(store, latest)
+            if current is not None and current.digest == plan.digest:
                 return current
         taken = dataclasses.replace(plan, version=latest + 1)
         if store.put_if_absent(_key(taken.version), seal(taken._body())):

@@ -156,7 +156,16 @@ def _layout(recipe: Recipe, shape: ModelShape) -> Layout:
     """The recipe's layout for the ranks there are; what it leaves open, as `eyas plan` chooses."""
     world = rank_and_world()[1]
     cluster = dataclasses.replace(recipe.cluster, processes=world)
-    return choose_layout(dataclasses.replace(recipe, cluster=cluster), shape.vocab_size)
+    try:
+        return choose_layout(dataclasses.replace(recipe, cluster=cluster), shape.vocab_size)
+    except UsageError as error:
+        planned = recipe.cluster.processes
+        if world == planned:
+            raise
+        raise UsageError(
+            f"{error}; the recipe has cluster.processes = {planned}: start it with `eyas run`, or "
+            f"with torchrun --standalone --nproc-per-node {planned} -m eyas train"
+        ) from error
 
 
 def _sharing(shape: ModelShape, layout: Layout) -> int:
