@@ -26,6 +26,7 @@ SEED = int(os.environ.get("EYAS_SOAK_SEED", "1"))
 
 def _start(recipe: Path, out: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "eyas", "run", str(recipe), "--json", "--out", str(out)]
+    command += ["--set", f"train.tokens={240 * 512}"]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -69,7 +70,7 @@ def test_a_flight_killed_again_and_again_ends_where_an_undisturbed_one_ends(tmp_
     wild = recipe_file(tmp_path, str(wild_store), layout, rehearse_kill=0)
     chance, kills, seconds = random.Random(SEED), 0, []
     while True:
-        wait = chance.uniform(1, 45) if kills < KILLS else 3600
+        wait = chance.uniform(1, 12) if kills < KILLS else 3600
         killed, out = _killed_after(_start(wild, tmp_path / "wild-out"), wait)
         if not killed:
             break
