@@ -47,3 +47,15 @@ def store(request: pytest.FixtureRequest) -> Store:
     """A promise is tested on both kinds."""
     found: Store = request.getfixturevalue(f"{request.param}_store")
     return found
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits for servers and processes or trains under layouts is left to `make test`."""
+    waiting = ("test_seaweed.py", "test_supervisor.py")
+    for item in items:
+        names = set(getattr(item, "fixturenames", ()))
+        kinds = getattr(item, "callspec", None)
+        on_s3 = kinds is not None and "s3" in kinds.params.values()
+        trains = item.path.parent.name == "train" and item.path.name != "test_values.py"
+        if on_s3 or trains or item.path.name in waiting or names & {"s3_store", "seaweed"}:
+            item.add_marker(pytest.mark.slow)
