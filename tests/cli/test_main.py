@@ -121,6 +121,18 @@ def test_a_run_whose_training_ends_early_says_whether_to_start_it_again(
     assert said in capsys.readouterr().err
 
 
+def test_a_terminal_without_utf8_shows_escapes_and_fails_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "eyas", "init", str(tmp_path / "صقر.toml")],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert rb"\u0635\u0642\u0631.toml" in done.stdout
+
+
 def test_logs_are_json_when_asked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     main(["recipe", "schema", "--log", "json"])
     logging.getLogger("eyas.test").info("a %s", "ب")

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 __all__ = ["COMMANDS", "TO_COME", "main"]
 
@@ -67,6 +68,9 @@ TO_COME = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8
     try:
         try:
             return _command(list(sys.argv[1:] if argv is None else argv))
@@ -122,7 +126,7 @@ def _dispatch(name: str, rest: list[str]) -> int:
     return _guarded(name, verb.run, args)
 
 
-def _guarded(name: str, run, args: argparse.Namespace) -> int:  # type: ignore[no-untyped-def]
+def _guarded(name: str, run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
     from eyas.recipe import EyasError
 
     from .logs import set_up
