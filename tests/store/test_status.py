@@ -52,6 +52,17 @@ def test_a_room_made_of_what_another_version_replaced_says_so(folder_store: Stor
     assert _rooms(folder_store)["tokens"].detail == "version 1: 0 objects, 0 B"
 
 
+def test_a_damaged_manifest_is_named_and_the_other_rooms_are_told(folder_store: Store) -> None:
+    for room in ("corpus", "tokenizer"):
+        commit_manifest(folder_store, Manifest(room, "a"))
+    key = "corpus/manifest-000001.json"
+    folder_store.put(key, folder_store.get(key).replace(b"corpus", b"corpse"))
+    rows = {row.room: row for row in status(folder_store)}
+    assert rows["corpus"].state == "damaged"
+    assert key in rows["corpus"].detail
+    assert rows["tokenizer"].state == "done"
+
+
 def test_a_room_with_finished_shards_and_no_manifest_is_running(folder_store: Store) -> None:
     for n in range(3):
         folder_store.put(f"work/corpus.extract/{n}.json", seal({"objects": []}))
@@ -68,7 +79,7 @@ def test_plans_checkpoints_and_reports_are_counted(folder_store: Store) -> None:
     folder_store.put("checkpoints/commits/000002-000000000005.json", seal({}))
     folder_store.put("eval/000000000010-1.json", seal({}))
     rows = _rooms(folder_store)
-    assert (rows["data"].state, rows["data"].detail) == ("done", "2 versions of the data plan")
+    assert (rows["data"].state, rows["data"].detail) == ("done", "data plan version 2")
     assert rows["train"].state == "done"
     assert rows["train"].detail == "2 checkpoints, the latest of step 5 in attempt 2"
     assert (rows["judge"].state, rows["judge"].detail) == ("done", "1 reports")

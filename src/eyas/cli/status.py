@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     rows = status(store)
     if args.json:
         print_json([dataclasses.asdict(row) for row in rows])
-        return 0
-    for row in rows:
-        print(f"{row.room:<12} {row.state:<8} {row.created:<21} {row.detail}")
-    return 0
+    else:
+        for row in rows:
+            print(f"{row.room:<12} {row.state:<8} {row.created:<21} {row.detail}")
+    return 1 if any(row.state == "damaged" for row in rows) else 0

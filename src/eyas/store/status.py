@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from eyas.recipe import format_bytes
 
-from .base import NotFound, ObjectInfo, Store
+from .base import Corrupt, NotFound, ObjectInfo, Store
 from .manifest import Manifest, read_manifest
 
 __all__ = ["RoomStatus", "status"]
@@ -27,7 +27,7 @@ MANIFEST_ROOMS = ("sources", "corpus", "tokenizer", "tokens")
 
 _MANIFEST = re.compile(r"([^/]+)/manifest-(\d{6,})\.json")
 
-State = Literal["done", "running", "missing"]
+State = Literal["done", "running", "missing", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,19 @@ class RoomStatus:
 
 
 def status(store: Store) -> list[RoomStatus]:
-    """In the order in which things flow. Raises Corrupt for a damaged manifest."""
+    """In the order in which things flow."""
     rooms = [_manifest_room(store, room) for room in MANIFEST_ROOMS]
     return [*rooms, _data(store), _train(store), _judge(store)]
 
 
 def _manifest_room(store: Store, room: str) -> RoomStatus:
-    manifest = read_manifest(store, room)
-    if manifest is not None:
-        detail = _summary(manifest) + _superseded(store, manifest)
-        return RoomStatus(room, "done", detail, manifest.created)
+    try:
+        manifest = read_manifest(store, room)
+        if manifest is not None:
+            detail = _summary(manifest) + _superseded(store, manifest)
+            return RoomStatus(room, "done", detail, manifest.created)
+    except Corrupt as error:
+        return RoomStatus(room, "damaged", str(error))
     shards = list(store.list(f"work/{room}."))
     if shards:
         newest = max(info.modified for info in shards)
@@ -79,7 +82,7 @@ def _data(store: Store) -> RoomStatus:
     plans = list(store.list("data/plan-"))
     if not plans:
         return RoomStatus("data", "missing", "no data plan yet")
-    return RoomStatus("data", "done", f"{len(plans)} versions of the data plan", _last(plans))
+    return RoomStatus("data", "done", f"data plan version {len(plans)}", _last(plans))
 
 
 def _train(store: Store) -> RoomStatus:
