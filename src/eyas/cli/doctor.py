@@ -17,8 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from eyas.store import doctor, open_store
+    from eyas.work import progress
 
-    findings = doctor(open_store(args.store))
+    with progress("doctor", 1) as advance:
+        findings = doctor(open_store(args.store))
+        advance(1)
     if args.json:
         print_json([dataclasses.asdict(finding) for finding in findings])
     else:

@@ -21,10 +21,13 @@ def run(args: argparse.Namespace) -> int:
     import dataclasses
 
     from eyas.checkpoint import export_hf
+    from eyas.work import progress
 
     from .stages import export_figure
 
-    report = export_hf(args.checkpoint, args.folder)
+    with progress("export", 1) as advance:
+        report = export_hf(args.checkpoint, args.folder)
+        advance(1)
     if args.json:
         print_json(dataclasses.asdict(report) | {"folder": str(report.folder)})
     else:

@@ -15,7 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from eyas.checkpoint import import_hf
     from eyas.store import open_store
+    from eyas.work import progress
 
-    commit = import_hf(args.folder, open_store(args.store))
+    with progress("import", 1) as advance:
+        commit = import_hf(args.folder, open_store(args.store))
+        advance(1)
     print(f"committed {args.store}@{commit.attempt}-{commit.step}")
     return 0
