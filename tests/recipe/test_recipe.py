@@ -124,7 +124,7 @@ def test_the_commented_recipe_names_every_key_and_is_good() -> None:
     for section, cls in typing.get_type_hints(Recipe).items():
         if dataclasses.is_dataclass(cls):
             assert f"[{section}]" in text
-            assert all(f"{f.name} =" in text for f in dataclasses.fields(cls))
+            assert all(f"{f.name.removesuffix('_')} =" in text for f in dataclasses.fields(cls))
 
 
 def test_its_commented_defaults_are_the_defaults() -> None:
@@ -143,3 +143,71 @@ def test_the_schema_covers_every_key() -> None:
     assert train["lr"]["exclusiveMinimum"] == 0
     assert train["tokens"]["type"] == ["number", "string"]
     assert all("description" in key for key in train.values())
+
+
+MIXTURE = """
+[tokenizer]
+from = "./other"
+[data]
+sequence = 8
+sources = [{ name = "web", languages = ["en"], weight = 0.7 }, { name = "rest", epochs = 2 }]
+[[data.milestones]]
+tokens = "1M"
+weights = { web = 1, rest = 3 }
+global_batch = 64
+[train]
+global_batch = 32
+"""
+
+
+def test_a_mixture_is_a_list_of_tables_and_round_trips() -> None:
+    recipe = Recipe.parse(HEAD + MIXTURE, "r.toml")
+    assert recipe.tokenizer.from_ == "./other"
+    assert [(s.name, s.weight, s.epochs) for s in recipe.data.sources] == [
+        ("web", 0.7, 0.0),
+        ("rest", 1.0, 2.0),
+    ]
+    (milestone,) = recipe.data.milestones
+    assert (milestone.tokens, milestone.weights) == (10**6, {"web": 1.0, "rest": 3.0})
+    assert Recipe.parse(recipe.to_toml(), "again") == recipe
+    assert '[{ name = "web" ' not in commented_recipe("x")
+    assert "#   languages " in commented_recipe("x")
+    assert Recipe.schema()["properties"]["data"]["properties"]["sources"]["items"]["properties"]
+
+
+def test_what_is_wrong_in_a_table_of_a_list_is_named() -> None:
+    text = _problems('[data]\nsources = [{ name = "a", wieght = 1 }]')
+    assert "data.sources[0].wieght: no such key; did you mean weight?" in text
+    assert "write a list of tables" in _problems("[data]\nsources = { name = 1 }")
+    assert "data.sources[0]: 3 is not a section" in _problems("[data]\nsources = [3]")
+    text = _problems('[data]\nmilestones = [{ tokens = 1, weights = { a = "b" } }]')
+    assert "data.milestones[0].weights" in text
+    assert "write a number" in text
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ('{ name = "a b" }', "data.sources[0].name"),
+        ('{ name = "a" }, { name = "a", languages = ["en"] }', "is there twice"),
+        ('{ name = "a" }, { name = "b" }', "a and b both take all that is left"),
+        ('{ name = "a", weight = 0 }', "every weight is 0"),
+        ('{ name = "a", from = "x", languages = ["en"] }', "data.sources[0].languages"),
+    ],
+)
+def test_impossible_mixtures_are_refused(sources: str, expected: str) -> None:
+    assert expected in _problems(f"[data]\nsources = [{sources}]")
+
+
+@pytest.mark.parametrize(
+    ("milestones", "expected"),
+    [
+        ("{ tokens = 5 }, { tokens = 5 }", "data.milestones[1].tokens: 5 is not after 5"),
+        ("{ tokens = 5, weights = { b = 1 } }", "no source is named b; did you mean ab?"),
+        ("{ tokens = 5, global_batch = 9 }", "9 tokens a step are not a multiple of 2048"),
+        ("{ tokens = 5, weights = { ab = 0 } }", "every weight is 0"),
+    ],
+)
+def test_impossible_milestones_are_refused(milestones: str, expected: str) -> None:
+    text = f'[data]\nsources = [{{ name = "ab" }}]\nmilestones = [{milestones}]'
+    assert expected in _problems(text)

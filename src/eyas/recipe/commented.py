@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from .recipe import Recipe
-from .validate import default_of
+from .validate import default_of, table_of, toml_name
 
 __all__ = ["commented_recipe"]
 
@@ -33,17 +33,29 @@ def commented_recipe(name: str) -> str:
 
 def _section(section: str, cls: Any) -> list[str]:
     lines = ["", f"[{section}]    # {(cls.__doc__ or '').strip()}"]
+    hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         chosen = _SET.get((section, field.name))
         default = default_of(field)
         lines.append(f"# {field.metadata['doc']}")
+        lines += _table_keys(hints[field.name])
         if chosen is not None:
-            lines.append(_assign(field.name, chosen))
+            lines.append(_assign(toml_name(field), chosen))
         elif default is None:
-            lines.append(f"#{field.name} =")
+            lines.append(f"#{toml_name(field)} =")
         else:
-            lines.append(f"#{_assign(field.name, _friendly(default, field.metadata['kind']))}")
+            lines.append(
+                f"#{_assign(toml_name(field), _friendly(default, field.metadata['kind']))}"
+            )
     return lines
+
+
+def _table_keys(hint: Any) -> list[str]:
+    """What each table of a list may hold; nothing for other keys."""
+    table = table_of(hint)
+    if table is None:
+        return []
+    return [f"#   {toml_name(f):<13} {f.metadata['doc']}" for f in dataclasses.fields(table)]
 
 
 def _friendly(value: Any, kind: str) -> Any:

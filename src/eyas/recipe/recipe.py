@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -21,10 +22,12 @@ import tomli_w
 
 from . import sections as s
 from .errors import UsageError
-from .validate import build_section, describe, suggest
+from .validate import build_section, describe_section, suggest, toml_name
 
 __all__ = ["Recipe", "parse_override"]
 
+_SOURCE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_SOURCE_RULE = "name of letters, digits, - and _, at most 40"
 _TOP = {"name": "a short name: letters, digits, - and _", "store": "s3://bucket/prefix or a folder"}
 
 
@@ -120,14 +123,7 @@ class Recipe:
         for name, section in typing.get_type_hints(cls).items():
             if name in _TOP:
                 continue
-            hints = typing.get_type_hints(section)
-            keys = {f.name: describe(f, hints[f.name]) for f in dataclasses.fields(section)}
-            properties[name] = {
-                "type": "object",
-                "description": (section.__doc__ or "").strip(),
-                "properties": keys,
-                "additionalProperties": False,
-            }
+            properties[name] = describe_section(section)
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "Eyas recipe",
@@ -199,11 +195,53 @@ def _conflicts(r: Recipe) -> list[str]:
             f"tokenizer.vocab_size: {r.tokenizer.vocab_size} has no room for "
             f"{r.tokenizer.reserved} ids and 256 bytes; at least {r.tokenizer.reserved + 256}"
         )
+    return out + _mixture_conflicts(r)
+
+
+def _mixture_conflicts(r: Recipe) -> list[str]:
+    """The same for `[data] sources` and `[data] milestones`."""
+    data, out = r.data, []
+    names = [source.name for source in data.sources]
+    for number, source in enumerate(data.sources):
+        where = f"data.sources[{number}]"
+        if not _SOURCE_NAME.fullmatch(source.name):
+            out.append(f'{where}.name: "{source.name}" is not legal; use a short {_SOURCE_RULE}')
+        elif source.name in names[:number]:
+            out.append(f'{where}.name: "{source.name}" is there twice')
+        if source.languages and source.from_:
+            out.append(f"{where}.languages: only documents of this run's corpus are chosen so")
+        if source.from_ and data.from_:
+            out.append(f"{where}.from: data.from is given, which is where all sources come from")
+    open_ended = [s.name for s in data.sources if not (s.from_ or s.languages or data.from_)]
+    if len(open_ended) > 1:
+        out.append(
+            f"data.sources: {' and '.join(open_ended)} both take all that is left; give languages"
+        )
+    if data.sources and not any(s.weight for s in data.sources):
+        out.append("data.sources: every weight is 0")
+    seen = 0
+    sequence, batch = data.sequence, r.train.global_batch
+    for number, milestone in enumerate(data.milestones):
+        where = f"data.milestones[{number}]"
+        if milestone.tokens <= seen:
+            out.append(
+                f"{where}.tokens: {milestone.tokens} is not after {seen}; list them in order"
+            )
+        seen = milestone.tokens
+        if unknown := sorted(set(milestone.weights) - set(names)):
+            out.append(
+                f"{where}.weights: no source is named {unknown[0]}{suggest(unknown[0], names)}"
+            )
+        if milestone.weights and not any(milestone.weights.values()):
+            out.append(f"{where}.weights: every weight is 0")
+        sequence, batch = milestone.sequence or sequence, milestone.global_batch or batch
+        if batch % sequence:
+            out.append(f"{where}: {batch} tokens a step are not a multiple of {sequence} a sample")
     return out
 
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+        pairs = ((toml_name(f), getattr(value, f.name)) for f in dataclasses.fields(value))
         return {name: _plain(v) for name, v in pairs if v is not None}
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value

@@ -1,7 +1,9 @@
 """Every key of a recipe, documented where it is set. One flat, frozen section a room.
 
 `key(...)` gives default, meaning and what is legal; the validator (`validate.py`), the JSON schema
-for editors and the commented recipe of `eyas init` are all made from these lines.
+for editors and the commented recipe of `eyas init` are all made from these lines. A name that
+Python keeps for itself has an underscore after it here: `from_` is written `from` in a recipe. A
+key that is a list of tables has a dataclass as its element.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ __all__ = [
     "Cluster",
     "Corpus",
     "Data",
+    "DataSource",
     "Judge",
     "LayoutKeys",
+    "Milestone",
     "ModelKeys",
     "Serve",
     "TokenizerKeys",
@@ -38,8 +42,8 @@ def key(
     """One key. `kind` is "count" or "duration" for numbers with units; bounds are inclusive,
     `above` is exclusive."""
     meta = {"doc": doc, "kind": kind, "choices": choices, "low": low, "high": high, "above": above}
-    if isinstance(default, list | tuple):
-        value = tuple(default)
+    if isinstance(default, list | tuple | dict):
+        value = dict(default) if isinstance(default, dict) else tuple(default)
         return dataclasses.field(default_factory=lambda: value, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)
 
@@ -83,10 +87,32 @@ class Corpus:
 class TokenizerKeys:
     """Byte-level BPE, lossless."""
 
+    from_: str = key("", "a store whose tokenizer is taken as it is, verified; empty trains one")
     vocab_size: int = key(
         65_024, "items, reserved ones and 256 bytes included", kind="count", low=512
     )
     reserved: int = key(256, "reserved ids at the start; id 0 is <|endoftext|>", low=1, high=65_536)
+    digits: str = key(
+        "triples",
+        "how numbers are cut: triples from the left (Falcon), single digits, or free (learned)",
+        choices=("triples", "single", "free"),
+    )
+    normalisation: str = key(
+        "",
+        "Unicode form that text is brought into; empty keeps every byte",
+        choices=("", "NFC", "NFKC"),
+    )
+    multiword: bool = key(False, 'items may span words ("United Nations"), as in Jurassic-1')
+    multiword_share: float = key(
+        0.45, "most of the vocabulary that may be multi-word items", above=0, high=0.9
+    )
+    multiword_words: int = key(4, "most words in an item", low=2, high=8)
+    multiword_documents: int = key(
+        3, "a multi-word item stands in at least this many documents of the sample", low=1
+    )
+    entities: str = key(
+        "builtin", "names that become items: builtin, a file with one a line, or empty for none"
+    )
     sample_bytes: int = key(
         64 * 2**20, "UTF-8 bytes of text to train on, spread over languages", kind="count", low=1024
     )
@@ -96,11 +122,49 @@ class TokenizerKeys:
 
 
 @dataclass(frozen=True)
+class DataSource:
+    """One part of the mixture."""
+
+    name: str = key("", "a short name: letters, digits, - and _")
+    from_: str = key(
+        "",
+        "empty: the corpus of this run; a store: its token shards, where they lie; mds:URL, "
+        "megatron:URL or hf:URL (Parquet, JSONL): read and written as token shards here",
+    )
+    languages: tuple[str, ...] = key(
+        (), "documents of the corpus in these languages; empty takes what no other source takes"
+    )
+    weight: float = key(1.0, "share of the samples, against the weights of the others", low=0)
+    epochs: float = key(0.0, "passes over it at most; 0 is data.epochs", low=0)
+
+
+@dataclass(frozen=True)
+class Milestone:
+    """What changes at the first step at which so many tokens were seen."""
+
+    tokens: int = key(0, "tokens seen", kind="count", low=1)
+    weights: dict[str, float] = key(  # noqa: RUF009
+        {}, "weight of each source by name; empty: as before"
+    )
+    global_batch: int = key(0, "tokens a step; 0: as before", kind="count", low=0)
+    sequence: int = key(0, "tokens a sample; 0: as before", kind="count", low=0)
+
+
+@dataclass(frozen=True)
 class Data:
     """From token shards to batches."""
 
+    from_: str = key("", "a store whose token shards are used as they lie; empty: this run's")
+    sources: tuple[DataSource, ...] = key((), "the mixture; left out: the whole corpus")
+    milestones: tuple[Milestone, ...] = key(
+        (), "weights, batch or sequence that change during the run, by tokens seen"
+    )
     sequence: int = key(2048, "tokens a sample", kind="count", low=8)
-    epochs: float = key(4.0, "passes over the tokens before the plan is refused", above=0)
+    epochs: float = key(4.0, "passes over a source before the plan stops taking from it", above=0)
+    document_mask: bool = key(False, "attention stays inside a document of a packed sample")
+    ragged: bool = key(
+        False, "a batch that the data-parallel ranks do not divide is padded, not refused"
+    )
     seed: int = key(1, "decides the order of samples", low=0)
 
 

@@ -14,7 +14,15 @@ from typing import Any, TypeVar
 
 from .values import parse_count, parse_duration
 
-__all__ = ["build_section", "default_of", "describe", "suggest"]
+__all__ = [
+    "build_section",
+    "default_of",
+    "describe",
+    "describe_section",
+    "suggest",
+    "table_of",
+    "toml_name",
+]
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1
@@ -36,18 +44,42 @@ def build_section(cls: type[T], raw: object, where: str, problems: list[str]) ->
             f"{where}: {_show(raw)} is not a section; write [{where}] and keys below it"
         )
         return cls()
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields = {toml_name(f): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)
     given: dict[str, Any] = {}
     for name, value in raw.items():
         if name not in fields:
             problems.append(f"{where}.{name}: no such key{suggest(name, fields)}")
             continue
+        field = fields[name]
         try:
-            given[name] = _convert(value, hints[name], fields[name].metadata)
+            if (table := table_of(hints[field.name])) is not None:
+                given[field.name] = _tables(value, table, f"{where}.{name}", problems)
+            else:
+                given[field.name] = _convert(value, hints[field.name], field.metadata)
         except ValueError as error:
             problems.append(f"{where}.{name}: {_show(value)} is not legal; {error}")
     return cls(**given)
+
+
+def toml_name(field: dataclasses.Field[Any]) -> str:
+    """The key as a recipe has it."""
+    return field.name.removesuffix("_")
+
+
+def table_of(hint: Any) -> Any:
+    """The dataclass of which a key is a list, or None."""
+    element = (*typing.get_args(hint), None)[0]
+    return element if dataclasses.is_dataclass(element) else None
+
+
+def _tables(value: Any, table: Any, where: str, problems: list[str]) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("write a list of tables, such as [{ … }, { … }]")
+    return tuple(
+        build_section(table, item, f"{where}[{number}]", problems)
+        for number, item in enumerate(value)
+    )
 
 
 def _convert(value: Any, hint: Any, meta: typing.Mapping[str, Any]) -> Any:
@@ -63,6 +95,10 @@ def _convert(value: Any, hint: Any, meta: typing.Mapping[str, Any]) -> Any:
         if not isinstance(value, list | tuple):
             raise ValueError('write a list, such as ["a", "b"]')
         return tuple(_string(item, {}) for item in value)
+    if typing.get_origin(hint) is dict:
+        if not isinstance(value, dict):
+            raise ValueError("write a table of numbers, such as { a = 0.7, b = 0.3 }")
+        return {name: _number(item, float, {"low": 0}) for name, item in value.items()}
     return _number(value, hint, meta)
 
 
@@ -120,8 +156,12 @@ def describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     if isinstance(hint, types.UnionType):
         hint = next(a for a in typing.get_args(hint) if a is not type(None))
     out: dict[str, Any] = {"description": meta["doc"]}
-    if typing.get_origin(hint) is tuple:
+    if (table := table_of(hint)) is not None:
+        out |= {"type": "array", "items": describe_section(table)}
+    elif typing.get_origin(hint) is tuple:
         out |= {"type": "array", "items": {"type": "string"}}
+    elif typing.get_origin(hint) is dict:
+        out |= {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}
     elif hint is bool:
         out["type"] = "boolean"
     elif hint is str:
@@ -139,3 +179,16 @@ def describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     if default is not None:
         out["default"] = list(default) if isinstance(default, tuple) else default
     return out
+
+
+def describe_section(section: Any) -> dict[str, Any]:
+    """The JSON schema of a section, or of a table in a list."""
+    hints = typing.get_type_hints(section)
+    return {
+        "type": "object",
+        "description": (section.__doc__ or "").strip(),
+        "properties": {
+            toml_name(f): describe(f, hints[f.name]) for f in dataclasses.fields(section)
+        },
+        "additionalProperties": False,
+    }
