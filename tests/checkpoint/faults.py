@@ -38,10 +38,10 @@ class Counting(Around):
             self.gets.append(key)
         return self.inner.get(key)
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def read_into(self, key: str, start: int, buffer: Any, fresh: bool = False) -> None:
         with self._lock:
-            self.ranges.append((key, start, length))
-        return self.inner.get_range(key, start, length)
+            self.ranges.append((key, start, len(buffer)))
+        self.inner.read_into(key, start, buffer, fresh)
 
 
 class Failing(Around):
@@ -56,10 +56,10 @@ class Failing(Around):
         if name != self._operation:
             return call
 
-        def failing(key: str, *args: Any) -> Any:
+        def failing(key: str, *args: Any, **keywords: Any) -> Any:
             if self._pattern.search(key):
                 raise StoreError(f"no answer to {name} {key}")
-            return call(key, *args)
+            return call(key, *args, **keywords)
 
         return failing
 
@@ -124,6 +124,10 @@ class Memory:
         if len(data) != length:
             raise StoreError(f"{key} ends before {start + length}")
         return data
+
+    def read_into(self, key: str, start: int, buffer: Any, fresh: bool = False) -> None:
+        with memoryview(buffer).cast("B") as view:
+            view[:] = self.get_range(key, start, len(view))
 
     def put(self, key: str, data: bytes) -> None:
         self.objects[key] = bytes(data)

@@ -135,7 +135,7 @@ def test_when_all_are_damaged_it_is_an_error_not_an_empty_store(store):
 def test_a_store_that_does_not_answer_is_an_error_not_a_reason_to_go_back():
     store = Memory()
     save_steps(store, 1, 2)
-    for operation, pattern in [("get", "index"), ("stat", "tensors"), ("get_range", "tensors")]:
+    for operation, pattern in [("get", "index"), ("stat", "tensors"), ("read_into", "tensors")]:
         with pytest.raises((StoreError, CheckpointError), match="no answer") as caught:
             load_newest(Failing(store, operation, pattern), whole)
         assert not isinstance(caught.value, Corrupt)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.faults import proxy
 from tests.seaweed import Seaweed
-from tests.store.proxy import proxy
 
 import eyas.store
 from eyas.store import Finding, ObjectInfo, Store, doctor, open_store

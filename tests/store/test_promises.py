@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -77,6 +78,42 @@ def test_a_range_is_a_slice_or_an_error(store: Store, start: int, length: int) -
         assert store.get_range("o", start, length) == data[start : start + length]
 
 
+@ONE_STORE
+@given(start=st.integers(0, 1100), length=st.integers(1, 1100), fresh=st.booleans())
+def test_a_buffer_is_filled_whole_or_it_is_an_error(
+    store: Store, start: int, length: int, fresh: bool
+) -> None:
+    data = bytes(range(250)) * 4
+    if store.stat("o") is None:
+        store.put("o", data)
+    around = bytearray(length + 2)
+    with memoryview(around) as view:
+        if start + length > len(data):
+            with pytest.raises(StoreError, match=f"ends before byte {start + length}"):
+                store.read_into("o", start, view[1:-1], fresh)
+            return
+        store.read_into("o", start, view[1:-1], fresh)
+    assert around == b"\0" + data[start : start + length] + b"\0", "and nothing beside it"
+
+
+def test_a_buffer_may_have_any_shape(store: Store) -> None:
+    numbers = np.arange(600, dtype=np.uint32).reshape(20, 30)
+    store.put("n", numbers.tobytes())
+    found = np.zeros((10, 30), np.uint32)
+    store.read_into("n", 10 * 30 * 4, found)
+    assert (found == numbers[10:]).all()
+    store.read_into("n", 2400, np.zeros((0, 5)))
+    with pytest.raises(NotFound):
+        store.read_into("not there", 0, bytearray())
+
+
+def test_a_buffer_that_cannot_be_filled_is_refused(store: Store) -> None:
+    store.put("n", bytes(100))
+    for buffer in (b"only to read", np.zeros((6, 6), np.uint8)[:, ::2]):
+        with pytest.raises(TypeError):
+            store.read_into("n", 0, buffer)
+
+
 def test_an_empty_object_has_no_range(store: Store) -> None:
     store.put("empty", b"")
     assert store.get_range("empty", 0, 0) == b""
@@ -99,6 +136,7 @@ def test_what_is_not_there_is_named(store: Store) -> None:
             store.get,
             lambda k: store.get_range(k, 0, 1),
             lambda k: store.get_range(k, 0, 0),
+            lambda k: store.read_into(k, 0, bytearray(1)),
         ):
             with pytest.raises(NotFound, match=f"no object {key}") as caught:
                 read(key)
@@ -296,6 +334,7 @@ def test_an_illegal_key_is_refused_by_every_call(store: Store) -> None:
         for call in (
             store.get,
             lambda k: store.get_range(k, 0, 1),
+            lambda k: store.read_into(k, 0, bytearray(1)),
             lambda k: store.put(k, b""),
             lambda k: store.put_if_absent(k, b""),
             lambda k: store.put_chunks(k, []),
@@ -328,6 +367,7 @@ def test_a_store_used_after_fork_says_so(store: Store) -> None:
     calls = (
         lambda: store.get("k"),
         lambda: store.get_range("k", 0, 1),
+        lambda: store.read_into("k", 0, bytearray(1)),
         lambda: store.put("k", b""),
         lambda: store.put_if_absent("k", b""),
         lambda: store.put_chunks("k", [b""]),

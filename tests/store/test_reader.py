@@ -47,9 +47,9 @@ class _Counting:
         self.stat = store.stat
         self.ranges: list[tuple[int, int]] = []
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        self.ranges.append((start, length))
-        return self._store.get_range(key, start, length)
+    def read_into(self, key: str, start: int, buffer: memoryview) -> None:
+        self.ranges.append((start, len(buffer)))
+        self._store.read_into(key, start, buffer)
 
 
 def test_every_block_is_fetched_once(folder_store: Store) -> None:

@@ -3,9 +3,10 @@
 What is wanted is met with what is stored; of each stored slice the bytes from the first needed
 element to the last are needed (a cut along inner dimensions reads whole rows, leaves out columns).
 Those ranges, widened to the checksummed chunks of their object and joined where they touch, are
-fetched by a few threads, verified, and copied straight to their place. Each chunk is fetched once,
-and what is held besides the result is THREADS * FETCH bytes, so a rank that wants a thousandth of a
-checkpoint neither reads nor holds more than that and a little.
+fetched by a few threads into memory that is used again and again, verified, and copied straight to
+their place. Each chunk is fetched once, and what is held besides the result is THREADS * FETCH
+bytes, so a rank that wants a thousandth of a checkpoint neither reads nor holds more than that and
+a little.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 import numpy as np
 import torch
@@ -179,8 +181,11 @@ def _fill(
         for target, all_parts in copies.items()
         for first, last, parts in _fetches(target, all_parts)
     ]
+    staging: SimpleQueue[bytearray] = SimpleQueue()
+    for _ in range(THREADS):
+        staging.put(bytearray())  # grows to what is fetched into it
     with ThreadPoolExecutor(THREADS) as pool:
-        futures = [pool.submit(_fetch, store, *fetch) for fetch in fetches]
+        futures = [pool.submit(_fetch, store, staging, *fetch) for fetch in fetches]
         done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
         for future in waiting:
             future.cancel()
@@ -232,22 +237,46 @@ def _fetches(
 
 
 def _fetch(
-    store: Store, target: StoredObject, first: int, last: int, copies: Sequence[_Copy]
+    store: Store,
+    staging: SimpleQueue[bytearray],
+    target: StoredObject,
+    first: int,
+    last: int,
+    copies: Sequence[_Copy],
 ) -> None:
     """Fetch chunks `first` to `last`, verify them, and copy what they hold to its place."""
     begin = first * target.chunk
     end = min(last * target.chunk, target.size)
+    memory = staging.get()
     try:
-        data = np.frombuffer(store.get_range(target.key, begin, end - begin), dtype=np.uint8)
+        if len(memory) < end - begin:
+            memory = bytearray(end - begin)
+        data = np.frombuffer(memory, dtype=np.uint8)[: end - begin]
+        _read_verified(store, target, first, copies, data)
+        _copy_out(copies, begin, data)
+    finally:
+        staging.put(memory)
+
+
+def _read_verified(
+    store: Store, target: StoredObject, first: int, copies: Sequence[_Copy], data: np.ndarray
+) -> None:
+    """Fill `data` with the chunks from `first` on; a damaged one is read once more."""
+    begin = first * target.chunk
+    try:
+        store.read_into(target.key, begin, data)
     except StoreError as error:
         raise _unreadable(store, target, copies, error) from error
-    for chunk in range(first, last):
-        at = chunk * target.chunk - begin
+    for at in range(0, len(data), target.chunk):
         piece = data[at : at + target.chunk]
-        if f"{crc32c(piece.data):08x}" != target.crcs[chunk]:
-            if not data.flags.writeable:
-                data = data.copy()
-            data[at : at + len(piece)] = _read_again(store, target, chunk, copies)
+        chunk = first + at // target.chunk
+        if f"{crc32c(piece):08x}" != target.crcs[chunk]:
+            _read_again(store, target, chunk, copies, piece)
+
+
+def _copy_out(copies: Sequence[_Copy], begin: int, data: np.ndarray) -> None:
+    """What `data`, the object's bytes from `begin` on, holds of each copy."""
+    end = begin + len(data)
     for copy in copies:
         a, b = max(begin, copy.start), min(end, copy.start + math.prod(copy.shape))
         _scatter(
@@ -262,20 +291,19 @@ def _fetch(
 
 
 def _read_again(
-    store: Store, target: StoredObject, chunk: int, copies: Sequence[_Copy]
-) -> np.ndarray:
+    store: Store, target: StoredObject, chunk: int, copies: Sequence[_Copy], piece: np.ndarray
+) -> None:
     begin = chunk * target.chunk
-    size = min(target.chunk, target.size - begin)
-    data = store.get_range(target.key, begin, size)
-    found = f"{crc32c(data):08x}"
+    store.read_into(target.key, begin, piece, fresh=True)
+    found = f"{crc32c(piece):08x}"
     if found != target.crcs[chunk]:
-        hit = [c.name for c in copies if c.first < begin + size and c.last > begin]
+        end = begin + len(piece)
+        hit = [c.name for c in copies if c.first < end and c.last > begin]
         raise Corrupt(
-            f"{store.url}: {_names(hit)} is damaged: bytes {begin} to {begin + size} "
+            f"{store.url}: {_names(hit)} is damaged: bytes {begin} to {end} "
             f"(chunk {chunk}) of {target.key} have the CRC32C {found}, "
             f"the index says {target.crcs[chunk]}, in two reads"
         )
-    return np.frombuffer(data, dtype=np.uint8)
 
 
 def _unreadable(

@@ -12,9 +12,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from eyas.recipe import EyasError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import typing_extensions
+
+    Buffer: TypeAlias = typing_extensions.Buffer | npt.NDArray[Any]
 
 __all__ = [
     "Corrupt",
@@ -22,10 +28,12 @@ __all__ = [
     "ObjectInfo",
     "Store",
     "StoreError",
+    "bytes_of",
     "check_key",
     "check_prefix",
     "check_process",
     "check_range",
+    "ends_before",
 ]
 
 KEY_BYTES = 900  # S3 allows 1,024 with the store's prefix
@@ -74,6 +82,12 @@ class Store(Protocol):
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Exactly `length` bytes from `start`. Raises NotFound, or StoreError past the end."""
+        ...
+
+    def read_into(self, key: str, start: int, buffer: Buffer, fresh: bool = False) -> None:
+        """Fill the writable, contiguous `buffer` with as many bytes from `start` as it has.
+        `fresh`: on a connection of its own, for what arrived damaged on another. Raises NotFound,
+        or StoreError past the end; what the buffer then holds is undefined."""
         ...
 
     def put(self, key: str, data: bytes) -> None:
@@ -134,6 +148,24 @@ def check_range(key: str, start: int, length: int) -> None:
     """Raises StoreError if no object has such a range."""
     if start < 0 or length < 0:
         raise StoreError(f"{key}: no range of {length} bytes from {start}: neither may be negative")
+
+
+def ends_before(url: str, key: str, start: int, length: int) -> StoreError:
+    """The error of a range that goes past the end."""
+    return StoreError(
+        f"{url}: {key} ends before byte {start + length}: {length} bytes from {start} were "
+        "asked for"
+    )
+
+
+def bytes_of(buffer: Buffer) -> memoryview:
+    """The writable bytes of a buffer of any shape and type. Raises TypeError if it is read-only or
+    not contiguous."""
+    plain: Any = buffer  # Python 3.11 has no type for what arrays can do
+    view = memoryview(plain)
+    if view.readonly:
+        raise TypeError("a read needs a writable buffer")
+    return view.cast("B") if view.nbytes else memoryview(bytearray())
 
 
 def check_process(opened_in: int) -> None:

@@ -13,17 +13,22 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from .base import (
     NotFound,
     ObjectInfo,
     StoreError,
+    bytes_of,
     check_key,
     check_prefix,
     check_process,
     check_range,
+    ends_before,
 )
+
+if TYPE_CHECKING:
+    from .base import Buffer
 
 __all__ = ["FolderStore"]
 
@@ -52,11 +57,19 @@ class FolderStore:
             file.seek(start)
             data = file.read(length)
         if len(data) != length:
-            raise StoreError(
-                f"{self.url}: {key} ends before byte {start + length}: {length} bytes from {start} "
-                "were asked for"
-            )
+            raise ends_before(self.url, key, start, length)
         return data
+
+    def read_into(self, key: str, start: int, buffer: Buffer, fresh: bool = False) -> None:
+        view = bytes_of(buffer)
+        check_range(key, start, len(view))
+        done = 0
+        with self._errors("get", key), self._path(key).open("rb", buffering=0) as file:
+            while done < len(view):
+                got = os.preadv(file.fileno(), [view[done:]], start + done)
+                if not got:
+                    raise ends_before(self.url, key, start, len(view))
+                done += got
 
     def put(self, key: str, data: bytes) -> None:
         self.put_chunks(key, [data])

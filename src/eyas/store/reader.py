@@ -1,9 +1,9 @@
 """An object as a file, for libraries that want one (pyarrow, fastwarc, zipfile).
 
-One block is held, of 8 MiB, aligned to its size; reads of a block or more go straight to the
-store. Given the object's CRC32C, a read from front to back is verified: the last read raises
-Corrupt rather than return the end of a damaged object. Reads in another order cannot be verified
-here.
+One block is held, of 8 MiB, aligned to its size; reads of a block or more go straight from the
+store into the caller's buffer. Given the object's CRC32C, a read from front to back is verified:
+the last read raises Corrupt rather than return the end of a damaged object. Reads in another order
+cannot be verified here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ObjectReader"]
 
 
 class ObjectReader(io.RawIOBase):
-    """A seekable, read-only binary file over `store.get_range`, for one thread at a time.
+    """A seekable, read-only binary file over `store.read_into`, for one thread at a time.
 
     `size` is asked of the store if not given (raises NotFound). `crc32c` is 8 hex digits of the
     whole content, as in an ObjectRef. Wrap it in `io.BufferedReader` where small reads are many.
@@ -43,7 +43,8 @@ class ObjectReader(io.RawIOBase):
         self._block = block
         self._expected = crc32c
         self._position = 0
-        self._held = b""
+        self._memory = bytearray()  # of the held block, made once
+        self._held = memoryview(self._memory)
         self._held_start = 0
         self._checked = 0  # bytes from the front that `_value` covers
         self._value = 0
@@ -81,38 +82,45 @@ class ObjectReader(io.RawIOBase):
             wanted = max(0, min(len(view), self._size - self._position))
             done = 0
             while done < wanted:
-                piece = self._piece(self._position, wanted - done)
-                view[done : done + len(piece)] = piece
-                done += len(piece)
-                self._position += len(piece)
+                got = self._fill(view[done:wanted])
+                done += got
+                self._position += got
         return done
 
-    def _piece(self, start: int, wanted: int) -> memoryview:
-        """Up to `wanted` bytes from `start`, from the held block where it has them."""
-        offset = start - self._held_start
+    def _fill(self, view: memoryview) -> int:
+        """Bytes from the position on into `view`, from the held block where it has them."""
+        offset = self._position - self._held_start
         if not 0 <= offset < len(self._held):
-            if wanted >= self._block:
-                return memoryview(self._fetch(start, wanted))
-            self._held_start = start - start % self._block
-            self._held = b""  # two blocks are never held
-            self._held = self._fetch(
-                self._held_start, min(self._block, self._size - self._held_start)
-            )
-            offset = start - self._held_start
-        return memoryview(self._held)[offset : offset + wanted]
+            if len(view) >= self._block:
+                self._fetch(self._position, view)
+                return len(view)
+            self._hold(self._position - self._position % self._block)
+            offset = self._position - self._held_start
+        piece = self._held[offset : offset + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
 
-    def _fetch(self, start: int, length: int) -> bytes:
-        data = self._store.get_range(self._key, start, length)
-        end = start + length
+    def _hold(self, start: int) -> None:
+        """The block from `start` on; none if it cannot be read."""
+        length = min(self._block, self._size - start)
+        if len(self._memory) < length:
+            self._memory = bytearray(length)
+        self._held = memoryview(self._memory)[:0]
+        block = memoryview(self._memory)[:length]
+        self._fetch(start, block)
+        self._held, self._held_start = block, start
+
+    def _fetch(self, start: int, view: memoryview) -> None:
+        self._store.read_into(self._key, start, view)
+        end = start + len(view)
         if self._expected is not None and start <= self._checked < end:
-            self._value = crc32c(memoryview(data)[self._checked - start :], self._value)
+            self._value = crc32c(view[self._checked - start :], self._value)
             self._checked = end
             if end == self._size and f"{self._value:08x}" != self._expected:
                 raise Corrupt(
                     f"{self._store.url}: {self._key} is damaged: its CRC32C is {self._value:08x}, "
                     f"{self._expected} was written; run `eyas verify`"
                 )
-        return data
 
     def _check_open(self) -> None:
         if self.closed:

@@ -1,10 +1,9 @@
 """An S3 bucket, or a prefix in one, as a store.
 
-botocore carries every request, with at least ten attempts in its standard mode. What it leaves open
-is closed here: the server verifies a CRC32C of ours on each put; a conditional put whose answer was
-lost comes back as "exists" and is settled by reading back; a body that breaks while it is read is
-read again, from the same version if it still stands; a listing is in byte order on servers with an
-order of their own; every error is a sentence.
+botocore carries every request but the reads, with at least ten attempts in its standard mode. What
+it leaves open is closed here: the server verifies a CRC32C of ours on each put; a conditional put
+whose answer was lost comes back as "exists" and is settled by reading back; a listing is in byte
+order on servers with an order of their own; every error is a sentence. Bytes are read by `s3_read`.
 """
 
 from __future__ import annotations
@@ -14,28 +13,35 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions as failures
 
-from . import s3_list
+from . import s3_client, s3_list
 from .base import (
     NotFound,
     ObjectInfo,
     StoreError,
+    bytes_of,
     check_key,
     check_prefix,
     check_process,
     check_range,
+    ends_before,
 )
-from .s3_client import attempts, bare, code_of, connect, explain, parse_url, pause, status_of
+from .s3_access import Access
+from .s3_client import attempts, bare, explain, parse_url, pause, status_of
+from .s3_read import BROKEN, Reads
 from .s3_upload import PART, checksum, split, upload
+
+if TYPE_CHECKING:
+    from .base import Buffer
 
 __all__ = ["S3Store"]
 
 SINGLE_PUT = 64 << 20
 BATCH = 1000
-_FAILURES = (failures.BotoCoreError, failures.ClientError, OSError)
+_FAILURES = (failures.BotoCoreError, failures.ClientError, *BROKEN)
 _PASSING = {"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
 
 
@@ -45,8 +51,9 @@ class S3Store:
     def __init__(self, url: str) -> None:
         self._bucket, self._prefix = parse_url(url)
         self._pid = os.getpid()
-        self._client = connect(self.url)
+        self._access = Access(self.url, self._bucket)
         self._attempts = attempts()
+        self._reads = Reads(self._access, self._attempts, s3_client.STALL_SECONDS)
         self._bucket_seen = False
 
     @property
@@ -56,13 +63,13 @@ class S3Store:
     @property
     def endpoint(self) -> str:
         """Where requests go, as configured."""
-        return bare(self._client.meta.endpoint_url)
+        return bare(self._access.login.client.meta.endpoint_url)
 
     @property
     def client(self) -> Any:
         """The botocore client, for what only `doctor` asks."""
         check_process(self._pid)
-        return self._client
+        return self._access.login.client
 
     def address(self, key: str) -> dict[str, str]:
         """`Bucket` and `Key` of an object, as botocore's calls take them."""
@@ -75,34 +82,33 @@ class S3Store:
 
     def unfinished_uploads(self, prefix: str) -> int:
         """Multipart uploads below `prefix` neither completed nor aborted, at most 1,000."""
+        check_process(self._pid)
         with self._errors("list", prefix):
-            answer = self.client.list_multipart_uploads(
-                Bucket=self._bucket, Prefix=self._prefix + prefix
+            answer = self._access.call(
+                "list_multipart_uploads", Bucket=self._bucket, Prefix=self._prefix + prefix
             )
         return len(answer.get("Uploads", []))
 
     def get(self, key: str) -> bytes:
-        return self._read(key, {})
+        with self._reading(key) as name:
+            return self._reads.whole(name)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         check_range(key, start, length)
         if length == 0:
-            if self.stat(key) is None:
-                raise NotFound(self.url, key)
+            self._check_there(key)
             return b""
-        end = start + length - 1
-        try:
-            data = self._read(key, {"Range": f"bytes={start}-{end}"})
-        except StoreError as error:
-            if code_of(error.__cause__) != "InvalidRange":
-                raise
-            data = b""
-        if len(data) != length:
-            raise StoreError(
-                f"{self.url}: {key} ends before byte {start + length}: {length} bytes from {start} "
-                "were asked for"
-            )
-        return data
+        with self._reading(key, start, length) as name:
+            return self._reads.range(name, start, length)
+
+    def read_into(self, key: str, start: int, buffer: Buffer, fresh: bool = False) -> None:
+        view = bytes_of(buffer)
+        check_range(key, start, len(view))
+        if not view:
+            self._check_there(key)
+            return
+        with self._reading(key, start, len(view)) as name:
+            self._reads.into(name, start, view, fresh)
 
     def put(self, key: str, data: bytes) -> None:
         if len(data) > SINGLE_PUT:
@@ -166,9 +172,7 @@ class S3Store:
         """One request about one object. Raises StoreError whose cause is botocore's error."""
         check_process(self._pid)
         with self._errors(verb, key):
-            answer: dict[str, Any] = getattr(self._client, operation)(
-                **self.address(key), **arguments
-            )
+            answer = self._access.call(operation, **self.address(key), **arguments)
         self._bucket_seen = True
         return answer
 
@@ -183,25 +187,23 @@ class S3Store:
         body = bytes(data)
         self._call("put", key, "put_object", Body=body, ChecksumCRC32C=checksum(body), **arguments)
 
-    def _read(self, key: str, arguments: dict[str, str]) -> bytes:
-        """A whole body, of one version of the object; again if it breaks."""
-        version: dict[str, str] = {}
-        for attempt in range(self._attempts):
-            try:
-                answer = self._call("get", key, "get_object", **arguments, **version)
-            except StoreError as error:
-                if not version or status_of(error.__cause__) != 412:
-                    raise
-                version = {}  # replaced since: the new one, whole
-                continue
-            version = {"IfMatch": answer["ETag"]}
-            with contextlib.closing(answer["Body"]) as body:
-                try:
-                    return bytes(body.read())
-                except _FAILURES as error:
-                    broken = error
-            pause(attempt)
-        raise explain(broken, self.url, self.endpoint, "get", key) from broken
+    @contextlib.contextmanager
+    def _reading(self, key: str, start: int = 0, length: int = 0) -> Iterator[str]:
+        """Gives the full key to read; the read's errors become sentences."""
+        check_process(self._pid)
+        name = self._prefix + check_key(key)
+        try:
+            with self._errors("get", key):
+                yield name
+        except StoreError as error:
+            if status_of(error.__cause__) == 416:
+                raise ends_before(self.url, key, start, length) from error
+            raise
+        self._bucket_seen = True
+
+    def _check_there(self, key: str) -> None:
+        if self.stat(key) is None:
+            raise NotFound(self.url, key)
 
     def _pages(self, prefix: str, delimiter: str) -> Iterator[dict[str, Any]]:
         arguments = {"Prefix": prefix}
@@ -209,7 +211,7 @@ class S3Store:
             arguments["Delimiter"] = delimiter
         while True:
             with self._errors("list", prefix or "everything"):
-                page = self._client.list_objects_v2(Bucket=self._bucket, **arguments)
+                page = self._access.call("list_objects_v2", Bucket=self._bucket, **arguments)
             yield page
             if not page["IsTruncated"]:
                 return
@@ -220,7 +222,7 @@ class S3Store:
         for attempt in range(self._attempts):
             wanted = {"Objects": [{"Key": name} for name in names], "Quiet": True}
             with self._errors("delete", names[0]):
-                answer = self._client.delete_objects(Bucket=self._bucket, Delete=wanted)
+                answer = self._access.call("delete_objects", Bucket=self._bucket, Delete=wanted)
             refused = answer.get("Errors", [])
             lasting = [e for e in refused if e.get("Code") not in _PASSING]
             if lasting or not refused:
@@ -239,7 +241,7 @@ class S3Store:
             return
         try:
             with self._errors("look up", "the bucket"):
-                self._client.head_bucket(Bucket=self._bucket)
+                self._access.call("head_bucket", Bucket=self._bucket)
         except NotFound as error:
             raise StoreError(
                 f"{self.url}: there is no bucket {self._bucket} at {self.endpoint}: make it, or "

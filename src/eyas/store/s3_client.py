@@ -11,9 +11,12 @@ code, the key and the endpoint without any user name in it; so no secret can com
 from __future__ import annotations
 
 import functools
+import http.client
+import logging
 import os
 import random
 import re
+import ssl
 import time
 import urllib.parse
 from typing import Any
@@ -25,11 +28,23 @@ from botocore.session import Session
 
 from .base import NotFound, StoreError
 
-__all__ = ["attempts", "bare", "code_of", "connect", "explain", "parse_url", "pause", "status_of"]
+__all__ = [
+    "LONGEST_PAUSE",
+    "attempts",
+    "backoff",
+    "bare",
+    "code_of",
+    "connect",
+    "explain",
+    "parse_url",
+    "pause",
+    "status_of",
+]
 
 ATTEMPTS = 10
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
+STALL_SECONDS = 20  # of our own reads
 POOL = 64
 LONGEST_PAUSE = 10.0
 
@@ -52,6 +67,12 @@ _CREDENTIALS = (
     failures.SSOError,
     failures.ProfileNotFound,
 )
+_UNANSWERED = (
+    failures.HTTPClientError,
+    failures.ConnectionError,
+    http.client.HTTPException,
+    OSError,
+)
 _DAMAGED = {"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"}
 
 
@@ -66,15 +87,17 @@ def parse_url(url: str) -> tuple[str, str]:
     return bucket, f"{prefix}/" if prefix else ""
 
 
-def connect(url: str) -> Any:
-    """A client for this process. Raises StoreError if the environment cannot be used."""
+def connect(url: str) -> tuple[Any, Any]:
+    """A session and its client for this process. Raises StoreError if the environment cannot be
+    used."""
+    _say_no_secrets()
     try:
         session = Session()
         session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
         client = _create(session, by_path=_environment_endpoint() is not None)
         if _is_custom(client.meta.endpoint_url):  # an endpoint may also come from a profile
             client = _create(session, by_path=True)
-        return client
+        return session, client
     except _CREDENTIALS as error:
         raise _no_credentials(error, url) from error
     except (ValueError, failures.BotoCoreError) as error:
@@ -82,6 +105,14 @@ def connect(url: str) -> Any:
             f"{url}: the environment cannot be used ({type(error).__name__}): check "
             "AWS_ENDPOINT_URL, AWS_PROFILE and AWS_REGION"
         ) from error
+
+
+def _say_no_secrets() -> None:
+    """botocore's debug log holds tokens and signatures: it does not follow when everybody's is
+    switched on."""
+    log = logging.getLogger("botocore")
+    if log.level == logging.NOTSET:
+        log.setLevel(max(logging.INFO, log.getEffectiveLevel()))
 
 
 @functools.cache
@@ -102,7 +133,7 @@ def _create(session: Any, by_path: bool) -> Any:
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             retries={"mode": "standard", "total_max_attempts": attempts()},
-            s3={"addressing_style": "path" if by_path else "auto"},
+            s3={"addressing_style": "path" if by_path else "virtual"},
         ),
     )
 
@@ -128,9 +159,14 @@ def attempts() -> int:
     return int(given)
 
 
+def backoff(attempt: int) -> float:
+    """Seconds to wait before try `attempt` + 1, counted from 0: full jitter."""
+    return random.uniform(0, min(LONGEST_PAUSE, 0.05 * 2**attempt))  # noqa: S311
+
+
 def pause(attempt: int) -> None:
-    """Back off with full jitter before try `attempt` + 1, counted from 0."""
-    time.sleep(random.uniform(0, min(LONGEST_PAUSE, 0.05 * 2**attempt)))  # noqa: S311
+    """Wait that long."""
+    time.sleep(backoff(attempt))
 
 
 def bare(endpoint: str) -> str:
@@ -159,7 +195,12 @@ def explain(error: Exception, url: str, endpoint: str, verb: str, key: str) -> S
         return _explain_answer(error, url, endpoint, verb, key)
     if isinstance(error, _CREDENTIALS):
         return _no_credentials(error, url)
-    if isinstance(error, failures.HTTPClientError | failures.ConnectionError | OSError):
+    if isinstance(error, ssl.SSLCertVerificationError | failures.SSLError):
+        return StoreError(
+            f"{url}: cannot {verb} {key}: the certificate of {endpoint} is not trusted here: set "
+            "AWS_CA_BUNDLE to a file of those to trust"
+        )
+    if isinstance(error, _UNANSWERED):
         return StoreError(
             f"{url}: cannot {verb} {key}: {endpoint} does not answer ({type(error).__name__}, "
             f"{attempts()} tries): check AWS_ENDPOINT_URL and the network"

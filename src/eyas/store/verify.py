@@ -230,9 +230,11 @@ def _object(store: Store, claim: _Claim) -> _Result:
 
 def _checksum(store: Store, ref: ObjectRef) -> str:
     value = 0
+    memory = memoryview(bytearray(min(BLOCK, ref.size)))
     for start in range(0, ref.size, BLOCK):
-        length = min(BLOCK, ref.size - start)
-        value = crc32c(store.get_range(ref.key, start, length), value)
+        block = memory[: min(BLOCK, ref.size - start)]
+        store.read_into(ref.key, start, block)
+        value = crc32c(block, value)
     return f"{value:08x}"
 
 
