@@ -32,6 +32,7 @@ class Sampled:
     language: str
     text: str
     words: int
+    url: str = ""
 
 
 @dataclass
@@ -82,12 +83,12 @@ def sample_documents(
     sizes = _sizes(store, part, split)
     wanted = quotas({name: s.total for name, s in sizes.items()}, total, temperature)
     limits = {name: sizes[name].threshold(quota) for name, quota in wanted.items() if quota}
-    columns = ["id", "language", "text", "words"]
+    columns = ["id", "language", "text", "words", "url"]
     for table in read_documents(store, part, split=split, columns=columns):
         values = (table.column(name).to_pylist() for name in columns)
-        for name, language, text, words in zip(*values, strict=True):
+        for name, language, text, words, url in zip(*values, strict=True):
             if xxhash.xxh3_64_intdigest(name.encode()) <= limits.get(language, -1):
-                yield Sampled(language, text, words)
+                yield Sampled(language, text, words, url)
 
 
 def _looked_at(corpus: Manifest) -> Manifest:
