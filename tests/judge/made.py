@@ -44,7 +44,10 @@ class Bytes:
         return [1 + b for b in text.encode()]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return bytes(i - 1 for i in ids).decode("utf-8", errors="replace")
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        return bytes(i - 1 for i in ids)
 
 
 @dataclass

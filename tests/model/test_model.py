@@ -34,7 +34,10 @@ class Bytes:
         return [1 + b for b in text.encode()]
 
     def decode(self, ids):
-        return bytes(i - 1 for i in ids).decode("utf-8", errors="replace")
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids):
+        return bytes(i - 1 for i in ids)
 
 
 def model(scale=8.0, shape=SHAPE, tokenizer=True):

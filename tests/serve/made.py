@@ -40,7 +40,10 @@ class Bytes:
         return [1 + b for b in text.encode()]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return bytes(i - 1 for i in ids).decode("utf-8", errors="replace")
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        return bytes(i - 1 for i in ids)
 
 
 def random_model(seed: int = 2) -> Model:
@@ -53,7 +56,7 @@ def random_model(seed: int = 2) -> Model:
 class Script:
     """Says `text` a character at a time, over and over up to max_tokens. With `gate`, each token
     waits until the gate is released. `started` and `closed` count answers begun and let go;
-    `fail` is raised instead of the third token."""
+    `fail` is raised instead of the third token. `prompts` and `healed` say what was asked."""
 
     text: str = "abc"
     gate: threading.Semaphore | None = None
@@ -63,10 +66,14 @@ class Script:
     started: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     closed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     prompts: list[tuple[int, ...]] = field(default_factory=list)
+    healed: list[bool] = field(default_factory=list)
     tokens: int = 0
 
-    def pieces(self, prompt: Sequence[int], *, max_tokens: int, **settings: Any) -> Iterator[Piece]:
+    def pieces(
+        self, prompt: Sequence[int], *, max_tokens: int, heal: bool, **settings: Any
+    ) -> Iterator[Piece]:
         self.prompts.append(tuple(prompt))
+        self.healed.append(heal)
         return self._pieces(max_tokens)
 
     def _pieces(self, max_tokens: int) -> Iterator[Piece]:

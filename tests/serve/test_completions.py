@@ -31,6 +31,7 @@ def test_defaults_are_openai_s() -> None:
     assert got.max_tokens == 16
     assert (got.temperature, got.top_p, got.n) == (1.0, 1.0, 1)
     assert (got.stop, got.seed, got.stream, got.echo) == ((), None, False, False)
+    assert not got.token_healing
 
 
 def test_a_null_is_as_good_as_leaving_out() -> None:
@@ -38,6 +39,7 @@ def test_a_null_is_as_good_as_leaving_out() -> None:
         "max_tokens temperature top_p n stop seed stream stream_options echo user logprobs".split()
     )
     names += ["suffix", "best_of", "logit_bias", "presence_penalty", "frequency_penalty"]
+    names += ["token_healing"]
     assert parse(**dict.fromkeys(names)) == parse()
 
 
@@ -88,6 +90,7 @@ def test_any_other_prompt_is_refused(prompt: Any) -> None:
         ("seed", 0.5),
         ("stream", 1),
         ("echo", "yes"),
+        ("token_healing", 1),
         ("user", 5),
         ("stream_options", {"include_usage": True}),
     ],
@@ -158,7 +161,7 @@ _json = st.recursive(
 )
 _names = st.sampled_from(
     "model prompt max_tokens temperature top_p n stop seed stream stream_options echo user".split()
-    + "logprobs suffix best_of logit_bias presence_penalty".split()
+    + "logprobs suffix best_of logit_bias presence_penalty token_healing".split()
 )
 
 

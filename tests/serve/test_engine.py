@@ -19,7 +19,7 @@ Events = queue.Queue[tuple[int, Piece | ApiError]]
 
 
 def generation(tokens: int = 4) -> Generation:
-    return Generation((1, 2), tokens, 0.0, 1.0, 0, ())
+    return Generation((1, 2), tokens, 0.0, 1.0, 0, (), heal=False)
 
 
 @pytest.fixture

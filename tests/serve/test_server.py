@@ -167,6 +167,17 @@ def test_n_choices_differ_and_come_again_with_the_seed(client: openai.OpenAI) ->
     assert ask(1) != ask(1)
 
 
+def test_healing_is_done_for_the_request_that_asks_for_it() -> None:
+    script = Script()
+    with (
+        start_server({"m": script}) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        for body in ({}, {"token_healing": True}, {"token_healing": None}):
+            client.completions.create(model="m", prompt="x", max_tokens=2, extra_body=body)
+    assert script.healed == [False, True, False]
+
+
 def test_echo_gives_the_prompt_back_before_the_answer(client: openai.OpenAI) -> None:
     plain = client.completions.create(model="falcon", prompt=PROMPT, max_tokens=5, temperature=0)
     keys: dict[str, Any] = {"model": "falcon", "max_tokens": 5, "temperature": 0, "echo": True}

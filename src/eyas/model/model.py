@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -34,6 +36,9 @@ class TextTokenizer(Protocol):
     def end_of_text(self) -> int: ...
     def encode(self, text: str, /) -> list[int]: ...
     def decode(self, ids: Sequence[int], /) -> str: ...
+    def decode_bytes(self, ids: Sequence[int], /) -> bytes: ...
+    def heal(self, ids: Sequence[int], /) -> tuple[list[int], bytes]: ...
+    def allowed(self, tail: bytes, /) -> npt.NDArray[np.int32]: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,8 @@ class Piece:
 @dataclass(frozen=True)
 class Completion:
     """A whole answer. `text` ends before the stop string, `ids` are all tokens that were made,
-    without end-of-text. `finish_reason` and `stop` as in `Piece`; `logprobs` None if not asked."""
+    without end-of-text and without those that only tell the end of a healed prompt again.
+    `finish_reason` and `stop` as in `Piece`; `logprobs` None if not asked."""
 
     text: str
     ids: tuple[int, ...]
@@ -111,9 +117,12 @@ class Model:
         seed: int = 0,
         stop: str | Sequence[str] = (),
         top_p: float = 1.0,
+        *,
+        heal: bool = False,
     ) -> str:
-        """The continuation of `text`, without it. Temperature 0 takes the likeliest token."""
-        return self.complete(text, max_tokens, temperature, seed, stop, top_p).text
+        """The continuation of `text`, without it. Temperature 0 takes the likeliest token. `heal`:
+        see `pieces`."""
+        return self.complete(text, max_tokens, temperature, seed, stop, top_p, heal=heal).text
 
     def stream(
         self,
@@ -123,9 +132,11 @@ class Model:
         seed: int = 0,
         stop: str | Sequence[str] = (),
         top_p: float = 1.0,
+        *,
+        heal: bool = False,
     ) -> Iterator[str]:
         """As `generate`, in pieces as they become final: whole characters, nothing of a stop."""
-        for piece in self.pieces(text, max_tokens, temperature, seed, stop, top_p):
+        for piece in self.pieces(text, max_tokens, temperature, seed, stop, top_p, heal=heal):
             if piece.text:
                 yield piece.text
 
@@ -138,10 +149,14 @@ class Model:
         stop: str | Sequence[str] = (),
         top_p: float = 1.0,
         logprobs: int | None = None,
+        *,
+        heal: bool = False,
     ) -> Completion:
-        """The whole answer. `logprobs` n: each token's, with the n likeliest beside it."""
+        """The whole answer. `logprobs` n: each token's, with the n likeliest beside it. `heal`: see
+        `pieces`."""
         ids = self._prompt(prompt)
-        made = list(self.pieces(ids, max_tokens, temperature, seed, stop, top_p, logprobs))
+        settings = (max_tokens, temperature, seed, stop, top_p, logprobs)
+        made = list(self.pieces(ids, *settings, heal=heal))
         last = made[-1]
         assert last.finish_reason is not None
         return Completion(
@@ -162,21 +177,28 @@ class Model:
         stop: str | Sequence[str] = (),
         top_p: float = 1.0,
         logprobs: int | None = None,
+        *,
+        heal: bool = False,
     ) -> Iterator[Piece]:
         """Generation a token at a time; the last piece, and only it, has a `finish_reason`.
 
-        An empty prompt begins a new document. Raises UsageError, before anything is made, for a
-        prompt longer than `max_sequence`, ids outside the vocabulary, or settings out of range.
+        An empty prompt begins a new document. `heal`: the last tokens of the prompt may be made
+        anew, so that the answer does not depend on where the tokenizer cut; what they tell again is
+        in no piece and does not count. Raises UsageError, before anything is made, for a prompt
+        longer than `max_sequence`, ids outside the vocabulary, or settings out of range.
         """
-        ids = self._prompt(prompt)
+        ids, tail = self._prompt(prompt), b""
         _check_settings(max_tokens, temperature, top_p, logprobs)
         self._check(torch.tensor([ids], dtype=torch.int64))
+        if heal:
+            ids, tail = self.tokenizer.heal(ids)
         stops = [stop] if isinstance(stop, str) else stop
-        return self._pieces(ids, max_tokens, temperature, seed, stops, top_p, logprobs)
+        return self._pieces(ids, tail, max_tokens, temperature, seed, stops, top_p, logprobs)
 
     def _pieces(
         self,
         ids: list[int],
+        tail: bytes,
         max_tokens: int,
         temperature: float,
         seed: int,
@@ -186,23 +208,30 @@ class Model:
     ) -> Iterator[Piece]:
         tokenizer = self.tokenizer
         fed = ids or [tokenizer.end_of_text]
-        room = min(max_tokens, self.shape.max_sequence - len(fed))
-        cache = Cache(len(fed) + max(room, 0))
-        text = TextStream(tokenizer.decode, stop)
+        room = self.shape.max_sequence - len(fed)
+        cache = Cache(len(fed) + max(0, min(max_tokens + len(tail), room)))
+        text = TextStream(stop)
         generator = torch.Generator().manual_seed(seed)
-        for _ in range(room):
+        while max_tokens > 0 and room > 0:
             logits_V = self._next(fed, cache)
+            if tail:
+                logits_V = _only(logits_V, tokenizer.allowed(tail))
             token = _choose(logits_V, temperature, top_p, generator)
             if token == tokenizer.end_of_text:
                 yield Piece(text.finish(), finish_reason="stop", stop=text.stop)
                 return
+            fed, room = [token], room - 1
+            data = tokenizer.decode_bytes(fed)
+            new, tail = data[len(tail) :], tail[len(data) :]
+            if data and not new:
+                continue
+            max_tokens -= 1
             found = () if logprobs is None else (_logprob(logits_V, token, logprobs),)
-            piece = text.add(token)
+            piece = text.add(new)
             if text.stop is not None:
                 yield Piece(piece, (token,), found, "stop", text.stop)
                 return
             yield Piece(piece, (token,), found)
-            fed = [token]
         rest = text.finish()
         yield Piece(rest, finish_reason="length" if text.stop is None else "stop", stop=text.stop)
 
@@ -254,6 +283,14 @@ def _choose(logits_V: Tensor, temperature: float, top_p: float, generator: torch
         before_V = sorted_V.cumsum(0) - sorted_V
         p_V = torch.zeros_like(p_V).scatter(0, order_V, sorted_V.where(before_V < top_p, 0.0))
     return int(torch.multinomial(p_V, 1, generator=generator))
+
+
+def _only(logits_V: Tensor, allowed: npt.NDArray[np.int32]) -> Tensor:
+    """The logits, those of other tokens than `allowed` at minus infinity."""
+    kept_V = torch.full_like(logits_V, -torch.inf)
+    index = torch.from_numpy(allowed.astype(np.int64))
+    kept_V[index] = logits_V[index]
+    return kept_V
 
 
 def _logprob(logits_V: Tensor, token: int, top: int) -> TokenLogprob:

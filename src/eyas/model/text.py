@@ -1,4 +1,4 @@
-"""From token ids to text that may be shown: whole characters, and nothing of a stop string.
+"""From the bytes of tokens to text that may be shown: whole characters, nothing of a stop string.
 
 A byte-level token may end inside a character, and a stop string may be spread over several tokens.
 `TextStream` holds back exactly what could still become something else: one unfinished character,
@@ -8,51 +8,32 @@ a fixed-length hold delays text, none at all leaks half a stop string or U+FFFD)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import codecs
+from collections.abc import Sequence
 
 __all__ = ["TextStream"]
 
-_REPLACEMENT = "\ufffd"
-_MOST_PARTS = 4  # bytes of a character, so at most as many tokens
-
 
 class TextStream:
-    """Feed ids with `add`; each call returns text that is final. `stop` is the stop string that was
-    reached, after which nothing more may be added. `finish` returns what was held back.
+    """Feed the bytes of tokens with `add`; each call returns text that is final. `stop` is the stop
+    string that was reached, after which nothing more may be added. `finish` returns what was held
+    back."""
 
-    `decode` must decode a run of ids alone as it does inside a text, as byte-level BPE does.
-    """
-
-    def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str]) -> None:
-        self._decode = decode
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._stops = [s for s in stops if s]
-        self._ids: list[int] = []  # ids since the last whole character
-        self._given = 0  # characters of their text that were handed on
         self._held = ""  # whole characters that may begin a stop string
         self.stop: str | None = None
 
-    def add(self, token: int) -> str:
+    def add(self, data: bytes) -> str:
         """Text that is final now; often one token's, sometimes none, sometimes several tokens'."""
-        self._ids.append(token)
-        text = self._decode(self._ids)
-        whole = text[:-1] if text.endswith(_REPLACEMENT) else text
-        new, self._given = whole[self._given :], len(whole)
-        if whole == text:
-            self._ids, self._given = [], 0
-        elif len(self._ids) > 2 * _MOST_PARTS:
-            # Bytes that never become text must not make the run grow: what is unfinished is in the
-            # last few tokens.
-            self._ids = self._ids[-_MOST_PARTS:]
-            self._given = len(self._decode(self._ids)) - 1
-        return self._release(new)
+        return self._release(self._decoder.decode(data))
 
     def finish(self) -> str:
         """What is left when no more tokens come: unfinished bytes as U+FFFD."""
         if self.stop is not None:
             return ""
-        text = self._decode(self._ids)[self._given :] if self._ids else ""
-        self._ids, self._given = [], 0
-        out = self._release(text)
+        out = self._release(self._decoder.decode(b"", final=True))
         if self.stop is None:
             out, self._held = out + self._held, ""
         return out

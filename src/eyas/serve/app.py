@@ -178,6 +178,7 @@ def _ask(model: Served, wanted: CompletionRequest) -> _Asked:
             top_p=1.0 if greedy else wanted.top_p,
             seed=choice_seed(seed, number),
             stop=wanted.stop,
+            heal=wanted.token_healing,
         )
         for ids in prompts
         for number in range(wanted.n)

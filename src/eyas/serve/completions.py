@@ -3,7 +3,8 @@
 Pure: parsed JSON in, a `CompletionRequest` or an ApiError out; generated pieces in, response bodies
 out. The contract is OpenAI's `POST /v1/completions`. An explicit null is as good as leaving out. A
 parameter that is not done here is refused by name unless it asks for nothing (a penalty of 0): a
-server that ignores what it was asked gives a wrong answer that looks right.
+server that ignores what it was asked gives a wrong answer that looks right. `token_healing` is
+ours.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _KNOWN = {
     "stream_options",
     "echo",
     "user",
+    "token_healing",
 }
 _NOT_DONE = frozenset(
     {"logprobs", "suffix", "presence_penalty", "frequency_penalty", "logit_bias", "best_of"}
@@ -79,6 +81,7 @@ class CompletionRequest:
     stream: bool
     include_usage: bool
     echo: bool
+    token_healing: bool
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ def parse_completion(body: object, limits: Limits) -> CompletionRequest:
         stream=stream,
         include_usage=_include_usage(given.get("stream_options"), stream),
         echo=_boolean(given, "echo"),
+        token_healing=_boolean(given, "token_healing"),
     )
 
 

@@ -62,6 +62,8 @@ class Served(Protocol):
         seed: int,
         stop: Sequence[str],
         top_p: float,
+        *,
+        heal: bool,
     ) -> Iterator[Piece]: ...
 
 
@@ -75,6 +77,7 @@ class Generation:
     top_p: float
     seed: int
     stop: tuple[str, ...]
+    heal: bool
 
 
 Deliver = Callable[[int, Piece | ApiError], None]
@@ -224,6 +227,7 @@ class Engine:
             seed=g.seed,
             stop=g.stop,
             top_p=g.top_p,
+            heal=g.heal,
         )
 
     def _end_all(self) -> None:
