@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eyas.recipe import EyasError, Recipe, format_bytes, format_count, format_seconds
-from eyas.store import Manifest, NotFound, Store, dump_json, identity
+from eyas.store import Manifest, NotFound, Store, dump_json, identity, read_manifest
 
 if TYPE_CHECKING:
     from eyas.checkpoint import ExportReport
@@ -35,6 +35,7 @@ __all__ = [
     "keep_summary",
     "tokenizer_figure",
     "tokens_figure",
+    "tokens_notes",
 ]
 
 
@@ -105,7 +106,10 @@ def _grouped(packages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def corpus(flight: Flight) -> str:
     from eyas.corpus import curate
+    from eyas.tokens import needs_corpus
 
+    if not (flight.recipe.corpus.sources or needs_corpus(flight.recipe)):
+        return "none: the data comes from elsewhere"
     manifest = curate(flight.recipe, flight.store, workers=flight.recipe.cluster.workers)
     reasons = {k[8:]: v for k, v in manifest.counters.items() if k.startswith("rejects_") and v}
     top = sorted(reasons.items(), key=lambda pair: -pair[1])
@@ -141,15 +145,35 @@ def tokens(flight: Flight) -> str:
     from eyas.tokens import make_data_plan, write_tokens
 
     manifest = write_tokens(flight.recipe, flight.store, workers=flight.recipe.cluster.workers)
-    return tokens_figure(manifest, make_data_plan(flight.recipe, flight.store))
+    plan = make_data_plan(flight.recipe, flight.store)
+    flight.notes += tokens_notes(manifest, plan)
+    return tokens_figure(manifest, plan)
 
 
-def tokens_figure(manifest: Manifest, plan: DataPlan) -> str:
+def tokens_figure(manifest: Manifest | None, plan: DataPlan) -> str:
+    planned = f"data plan {plan.version}, {plan.steps} steps"
+    if manifest is None:
+        return f"nothing to encode; {planned}"
     split = manifest.facts["tokens"]
-    return (
-        f"{split['train']:,} training and {split['validation']:,} held-out tokens; data plan "
-        f"{plan.version}, {plan.steps} steps"
-    )
+    return f"{split['train']:,} training and {split['validation']:,} held-out tokens; {planned}"
+
+
+def tokens_notes(manifest: Manifest | None, plan: DataPlan) -> list[str]:
+    """What each source has and how often it is read, where there are several; what was left out;
+    what the plan has to say."""
+    notes = []
+    read = plan.epochs()
+    if len(read) > 1:
+        for source in plan.segments[-1].sources:
+            notes.append(
+                f"source {source.name}: {source.epoch_tokens:,} training tokens, read "
+                f"{read[source.name]:.2f} times" + (f", from {source.store}" * bool(source.store))
+            )
+    if manifest is not None and (left := manifest.counters.get("left_out")):
+        notes.append(f"{left:,.0f} documents are left out: no source takes their language")
+    if manifest is not None and (broken := manifest.counters.get("broken")):
+        notes.append(f"{broken:,.0f} records of foreign files could not be read")
+    return notes + plan.notes()
 
 
 def plan(flight: Flight) -> str:
@@ -242,6 +266,8 @@ def _judge(flight: Flight) -> tuple[str, list[str]]:
     from eyas.checkpoint import newest_whole
     from eyas.judge import evaluate, samples, write_report
 
+    if read_manifest(flight.store, "corpus") is None:
+        return "no corpus, so no held-out text to judge on", []
     keys = flight.recipe.judge
     report = evaluate(flight.loaded(), flight.store, keys.max_bytes)
     commit = newest_whole(flight.store)

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from eyas.tokens import make_data_plan, train_tokenizer, write_tokens
 
-    from .stages import tokenizer_figure, tokens_figure
+    from .stages import tokenizer_figure, tokens_figure, tokens_notes
 
     recipe = load_recipe(args)
     store = recipe_store(recipe)
@@ -25,9 +25,19 @@ def run(args: argparse.Namespace) -> int:
     tokens = write_tokens(recipe, store, workers=recipe.cluster.workers)
     plan = make_data_plan(recipe, store)
     if args.json:
-        facts = {"tokenizer": dict(tokenizer.facts), "tokens": dict(tokens.facts)}
-        print_json(facts | {"data_plan": plan.version})
+        print_json(
+            {
+                "tokenizer": dict(tokenizer.facts),
+                "tokens": dict(tokens.facts) | dict(tokens.counters) if tokens else None,
+                "data_plan": plan.version,
+                "steps": plan.steps,
+                "epochs": plan.epochs(),
+                "notes": tokens_notes(tokens, plan),
+            }
+        )
     else:
         print(tokenizer_figure(tokenizer))
         print(tokens_figure(tokens, plan))
+        for note in tokens_notes(tokens, plan):
+            print(note)
     return 0

@@ -23,13 +23,16 @@ def run(args: argparse.Namespace) -> int:
     from eyas.store import open_store
     from eyas.tokens import open_tokens
 
-    tokens = open_tokens(open_store(load_recipe(args).store))
+    recipe = load_recipe(args)
+    tokens = open_tokens(open_store(recipe.store), ragged=recipe.data.ragged)
     rows = tokens.trace(args.step, rank=args.rank, world=args.world, text=args.text)
     if args.json:
         print_json([dataclasses.asdict(row) for row in rows])
         return 0
     for row in rows:
-        print(f"{row.sample:>8}  {row.start:>6}-{row.end:<6}  {row.document}  {row.url}")
+        print(
+            f"{row.sample:>8}  {row.start:>6}-{row.end:<6}  {row.source}  {row.document}  {row.url}"
+        )
         if args.text:
             print(f"          {row.text!r}")
     return 0
