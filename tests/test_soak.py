@@ -1,6 +1,7 @@
-"""The flight killed at random until it is done: it ends where an undisturbed one ends.
+"""The flight killed at random until it is done: it ends where an undisturbed one ends. And reads by
+the ten thousand through every fault: each is right, or its damage is named.
 
-`make soak` prints the table that stands in docs/soak.md.
+`make soak` prints the tables that stand in docs/soak.md.
 """
 
 from __future__ import annotations
@@ -15,13 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults import proxy
+from tests.seaweed import BUCKET, Seaweed
 from tests.test_flight import recipe_file
+from tests.tokens.made import BLOCK_BYTES, copy_store, documents, whole
+from tests.tokens.sweep import OF_READS, Swept, Undisturbed, renewable_credentials, sweep
 
 from eyas.checkpoint import Commit, load_slices, newest_whole
-from eyas.store import open_store, read_manifest, verify
+from eyas.store import open_store, read_manifest, s3_client, verify
 
 KILLS = int(os.environ.get("EYAS_SOAK_KILLS", "12"))
 SEED = int(os.environ.get("EYAS_SOAK_SEED", "1"))
+READS = int(os.environ.get("EYAS_SOAK_READS", "10000"))
 
 
 def _start(recipe: Path, out: Path) -> subprocess.Popen[str]:
@@ -90,3 +96,33 @@ def _weights(store_url: Path, commit: Commit) -> dict[str, bytes]:
     wanted = {name: info.whole for name, info in commit.tensors.items()}
     tensors = load_slices(open_store(str(store_url)), commit, wanted)
     return {name: tensor.numpy().tobytes() for name, tensor in sorted(tensors.items())}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_reads_through_every_fault_are_right_or_named(
+    seaweed: Seaweed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First each kind alone, 5 % of the requests; then all of them at once, 4 % in all."""
+    monkeypatch.setattr(sys.modules["eyas.tokens.tokens_stage"], "BLOCK_BYTES", BLOCK_BYTES)
+    calm = open_store(str(tmp_path / "calm"))
+    whole(calm, [documents(90, source) for source in range(3)])
+    wild = open_store(f"s3://{BUCKET}/soak")
+    copy_store(calm, wild)
+    truth = Undisturbed.of(calm)
+    renewable_credentials(tmp_path, seaweed.access_key, seaweed.secret_key, monkeypatch)
+    monkeypatch.setattr(s3_client, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(s3_client, "STALL_SECONDS", 0.5)
+    rows: dict[str, Swept] = {}
+    with proxy(seaweed.endpoint) as between:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", between.endpoint)
+        for kind in OF_READS:
+            rows[kind] = sweep(wild.url, between, {kind: 0.05}, SEED, READS // 25, truth)
+        shares = dict.fromkeys(OF_READS, 0.04 / len(OF_READS))
+        rows["all at once"] = sweep(wild.url, between, shares, SEED, READS, truth)
+    print("\n| fault | reads | injected | named | wrong | lost |\n|" + " --- |" * 6)
+    for name, swept in rows.items():
+        print(swept.row(name))
+    assert all(swept.injected for swept in rows.values()), "the faults did happen"
+    assert [swept.lost for swept in rows.values() if swept.lost] == []
+    assert sum(swept.wrong for swept in rows.values()) == 0

@@ -27,6 +27,33 @@ def made_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def mixed_folder(tmp_path_factory: pytest.TempPathFactory, made_folder: Path) -> Path:
+    """As `made_folder`, planned as a mixture: the Arabic documents, the others, and the whole of
+    `made_folder`, which lies in another store."""
+    folder = tmp_path_factory.mktemp("mixed") / "store"
+    sources = [
+        {"name": "arabic", "languages": ["ar"], "weight": 1.0},
+        {"name": "rest", "weight": 2.0},
+        {"name": "other", "from": str(made_folder), "weight": 0.5},
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["eyas.tokens.tokens_stage"], "BLOCK_BYTES", BLOCK_BYTES)
+        whole(
+            open_store(str(folder)),
+            [documents(90, source) for source in range(3)],
+            data__sources=sources,
+        )
+    return folder
+
+
+@pytest.fixture
+def mixed(folder_store: Store, mixed_folder: Path) -> Store:
+    """A copy of it in a folder."""
+    copy_store(open_store(str(mixed_folder)), folder_store)
+    return folder_store
+
+
 @pytest.fixture
 def made(store: Store, made_folder: Path) -> Store:
     """A copy of it, on both kinds of store."""

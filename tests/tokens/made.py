@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
 from eyas.recipe import Recipe
-from eyas.store import Manifest, Store, commit_manifest, identity, put_object
+from eyas.store import (
+    Manifest,
+    Store,
+    commit_manifest,
+    identity,
+    put_object,
+    read_manifest,
+    read_object,
+)
 from eyas.tokens import make_data_plan, train_tokenizer, write_tokens
+from eyas.tokens.token_objects import token_objects
 
-__all__ = ["BLOCK_BYTES", "commit_corpus", "copy_store", "document", "documents", "recipe", "whole"]
+__all__ = [
+    "BLOCK_BYTES",
+    "Watched",
+    "commit_corpus",
+    "copy_store",
+    "document",
+    "documents",
+    "object_tokens",
+    "recipe",
+    "whole",
+]
 
 BLOCK_BYTES = 1024
 _ENGLISH = [
@@ -112,3 +133,40 @@ def copy_store(source: Store, target: Store) -> None:
     """Every object."""
     for info in source.list():
         target.put(info.key, source.get(info.key))
+
+
+def object_tokens(
+    store: Store, source: str, split: str
+) -> tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]]:
+    """Tokens of each object of a source, read whole, and for each token the number of its document
+    in the source."""
+    manifest = read_manifest(store, "tokens")
+    assert manifest is not None
+    tokens, numbers, base = [], [], 0
+    for shard in token_objects(manifest, source, split):
+        data = np.frombuffer(read_object(store, shard.tokens), "<u2")
+        tokens.append(data)
+        numbers.append(base + np.cumsum(data == 0) - (data == 0))
+        base += shard.documents.rows
+    return tokens, numbers
+
+
+class Watched:
+    """A store whose ranged reads are noted, and may be tampered with by `meddle(key, start, buffer,
+    fresh)`, which runs after each."""
+
+    def __init__(
+        self, inner: Store, meddle: Callable[[str, int, Any, bool], None] | None = None
+    ) -> None:
+        self._inner = inner
+        self.meddle = meddle
+        self.reads: list[tuple[str, int, bool]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def read_into(self, key: str, start: int, buffer: Any, fresh: bool = False) -> None:
+        self.reads.append((key, start, fresh))
+        self._inner.read_into(key, start, buffer, fresh)
+        if self.meddle is not None:
+            self.meddle(key, start, buffer, fresh)

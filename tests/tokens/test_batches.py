@@ -1,4 +1,4 @@
-"""Promises of batches and traces."""
+"""Promises of batches."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.tokens.made import documents, recipe
+from tests.tokens.made import BLOCK_BYTES, object_tokens, recipe
 
 from eyas.recipe import EyasError, UsageError
-from eyas.store import Corrupt, Store, StoreError, open_store, read_manifest, read_object
+from eyas.store import Corrupt, Store, StoreError, open_store
 from eyas.tokens import (
     Tokens,
     check_model_vocabulary,
@@ -25,7 +24,9 @@ from eyas.tokens import (
     open_tokens,
     plan_digest,
 )
-from eyas.tokens.token_objects import token_objects
+from eyas.tokens.rows import BatchMemory
+
+BLOCK_TOKENS = BLOCK_BYTES // 2
 
 
 def test_a_batch_has_the_promised_shapes(made: Store) -> None:
@@ -37,21 +38,147 @@ def test_a_batch_has_the_promised_shapes(made: Store) -> None:
     assert batch.loss_mask.shape == (12, 32)
     assert batch.ids.dtype == batch.document_ids.dtype == torch.int64
     assert batch.loss_mask.dtype == torch.bool
-    assert batch.samples == tuple(range(12))
+    assert sorted(batch.samples) == list(range(12))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_any_world_at_any_time_sees_the_same_step(made: Store, world: int) -> None:
     known, fresh = open_tokens(made), open_tokens(made)
     for step in (0, 39, 7, 7, 22):
-        whole = known.batch(step)
-        parts = [fresh.batch(step, rank, world) for rank in range(world)]
-        for name in ("ids", "document_ids", "loss_mask"):
-            joined = torch.cat([getattr(part, name) for part in parts])
-            assert torch.equal(joined, getattr(whole, name))
-        assert sum((part.samples for part in parts), ()) == whole.samples
-        assert sum(part.digest for part in parts) % 2**64 == whole.digest
-        assert known.digest(whole) == whole.digest
+        _check_parts(known, fresh, step, world)
+
+
+@pytest.mark.parametrize("world", [1, 3, 5, 8, 13])
+def test_of_a_mixture_and_a_ragged_world_too(mixed: Store, world: int) -> None:
+    known, fresh = open_tokens(mixed), open_tokens(mixed, ragged=True)
+    for step in (0, 39, 7):
+        _check_parts(known, fresh, step, world)
+
+
+def _check_parts(known: Tokens, fresh: Tokens, step: int, world: int) -> None:
+    """The parts of the ranks, without their padding, are the whole batch in order."""
+    whole = known.batch(step)
+    parts = [fresh.batch(step, rank, world) for rank in range(world)]
+    assert len({part.ids.shape for part in parts}) == 1, "every rank has as many rows"
+    for name in ("ids", "document_ids", "loss_mask"):
+        rows = [getattr(part, name)[: len(part.samples)] for part in parts]
+        assert torch.equal(torch.cat(rows), getattr(whole, name))
+    for part in parts:
+        count = len(part.samples)
+        assert not part.loss_mask[count:].any()
+        assert (part.document_ids[count:] == -1).all()
+        assert (part.ids[count:] == 0).all()
+    assert sum((part.samples for part in parts), ()) == whole.samples
+    assert sum(part.digest for part in parts) % 2**64 == whole.digest
+    assert known.digest(whole) == whole.digest
+
+
+@pytest.mark.parametrize("store_of", ["made_here", "mixed"])
+def test_rows_are_windows_of_their_objects_with_the_token_before_them(
+    store_of: str, made_folder: Path, request: pytest.FixtureRequest
+) -> None:
+    """Held against the objects read whole; the places are those of the order."""
+    store = request.getfixturevalue(store_of)
+    tokens = open_tokens(store)
+    ids: list[list[np.ndarray]] = []  # type: ignore[type-arg]
+    numbers: list[list[np.ndarray]] = []  # type: ignore[type-arg]
+    first_document = 0
+    for source in tokens.plan.segments[0].sources:
+        at = open_store(str(made_folder)) if source.store else store
+        of_source, documents = object_tokens(at, source.part, "train")
+        ids.append(of_source)
+        numbers.append([first_document + own for own in documents])
+        first_document = int(numbers[-1][-1][-1]) + 1
+    sources, short = set(), 0
+    for step in range(40):
+        batch, where = tokens.batch(step), tokens._one(step, 0, 1)
+        assert batch.samples == tuple(where.samples.tolist())
+        for run in where.runs:
+            source, number, block = run.key
+            data, documents = ids[source][number], numbers[source][number]
+            sources.add(source)
+            for row in range(run.first, run.stop):
+                start = block * BLOCK_TOKENS + int(where.start[row])
+                stop = min(start + 32, (block + 1) * BLOCK_TOKENS, len(data))
+                length = stop - start
+                short += length < 32
+                assert batch.ids[row, 1 : length + 1].tolist() == data[start:stop].tolist()
+                assert batch.ids[row, 0] == (data[start - 1] if start else 0)
+                window = documents[start:stop].tolist()
+                assert batch.document_ids[row, 1 : length + 1].tolist() == window
+                assert batch.document_ids[row, 0] == (documents[start - 1] if start else -1)
+                assert batch.loss_mask[row].tolist() == [i < length for i in range(32)]
+                assert (batch.ids[row, length + 1 :] == 0).all()
+                assert (batch.document_ids[row, length + 1 :] == -1).all()
+    assert len(sources) == len(ids)
+    assert short, "the short samples at the end of objects were among them"
+
+
+def test_the_places_of_a_step_are_those_that_the_order_gives(mixed: Store) -> None:
+    tokens = open_tokens(mixed)
+    (segment,) = tokens.plan.segments
+    for step in range(20):
+        chosen, where = segment.selection(step), tokens._one(step, 0, 1)
+        got = {
+            int(where.samples[row]): (*run.key, int(where.start[row]))
+            for run in where.runs
+            for row in range(run.first, run.stop)
+        }
+        for sample, source, index in zip(
+            chosen.samples.tolist(), chosen.source.tolist(), chosen.index, strict=True
+        ):
+            order = tokens._sources[source].shuffled(32, segment.seed, tokens.plan.window)
+            place = order.places(np.array([index]))
+            expected = (source, int(place.object[0]), int(place.block[0]), int(place.start[0]))
+            assert got[sample] == expected
+        assert list(got.values()) == sorted(got.values()), "rows of a block stand together"
+
+
+def test_every_token_of_an_epoch_is_a_target_once_tail_included(made_here: Store) -> None:
+    """Batches of one sample, so that steps cover exactly one epoch and the next."""
+    probe = open_tokens(made_here).plan.segments[0].sources[0].samples
+    keys = {"train__global_batch": 32, "train__tokens": 32 * 2 * probe}
+    make_data_plan(recipe(made_here, **keys), made_here)
+    tokens = open_tokens(made_here)
+    assert tokens.steps == 2 * probe
+    objects, numbers = object_tokens(made_here, "corpus", "train")
+    for epoch in range(2):
+        targets: Counter[int] = Counter()
+        per_document: Counter[int] = Counter()
+        for step in range(epoch * probe, (epoch + 1) * probe):
+            batch = tokens.batch(step)
+            mask = batch.loss_mask
+            targets.update(batch.ids[:, 1:][mask].tolist())
+            per_document.update(batch.document_ids[:, 1:][mask].tolist())
+        assert targets == Counter(np.concatenate(objects).tolist())
+        assert per_document == Counter(np.concatenate(numbers).tolist())
+
+
+@pytest.mark.parametrize("store_of", ["made_here", "mixed"])
+def test_the_validation_split_is_seen_once_in_a_fixed_order(
+    store_of: str, made_folder: Path, request: pytest.FixtureRequest
+) -> None:
+    store = request.getfixturevalue(store_of)
+    tokens = open_tokens(store, split="validation")
+    expected: list[int] = []
+    for source in tokens.plan.segments[0].sources:
+        at = open_store(str(made_folder)) if source.store else store
+        expected += np.concatenate(object_tokens(at, source.part, "validation")[0]).tolist()
+    seen: list[int] = []
+    documents: list[int] = []
+    for step in range(tokens.steps):
+        parts = [tokens.batch(step, rank, 2) for rank in range(2)]
+        seen += [t for p in parts for t in p.ids[:, 1:][p.loss_mask].tolist()]
+        documents += [d for p in parts for d in p.document_ids[:, 1:][p.loss_mask].tolist()]
+        assert all(p.ids.shape == (6, 33) for p in parts)
+        assert sum(p.digest for p in parts) % 2**64 == tokens.batch(step).digest
+    assert seen == expected
+    assert documents == sorted(documents)
+    assert set(documents) == set(range(expected.count(0))), "unique over the sources"
+    with pytest.raises(UsageError, match="validation"):
+        tokens.batch(tokens.steps)
+    with pytest.raises(UsageError, match="train and validation"):
+        open_tokens(store, split="test")
 
 
 def test_a_world_that_does_not_divide_the_batch_is_refused_with_those_that_do(
@@ -64,83 +191,6 @@ def test_a_world_that_does_not_divide_the_batch_is_refused_with_those_that_do(
         tokens.batch(0, 2, 2)
     with pytest.raises(UsageError, match=r"step 40 .* 0 to 39"):
         tokens.batch(40)
-
-
-def _stream(store: Store, split: str) -> tuple[list[np.ndarray[Any, Any]], list[int]]:
-    """Tokens of each object of a split, and the number of its first document."""
-    manifest = read_manifest(store, "tokens")
-    assert manifest is not None
-    shards = token_objects(manifest, split)
-    documents = np.cumsum([0, *(s.documents.rows for s in shards)]).tolist()
-    return [np.frombuffer(read_object(store, s.tokens), "<u2") for s in shards], documents
-
-
-def test_every_token_of_an_epoch_is_a_target_once_tail_included(made_here: Store) -> None:
-    """Batches of one sample, so that steps cover exactly one epoch and the next."""
-    probe = open_tokens(made_here).plan.segments[0].sources[0].samples
-    keys = {"train__global_batch": 32, "train__tokens": 32 * 2 * probe}
-    make_data_plan(recipe(made_here, **keys), made_here)
-    tokens = open_tokens(made_here)
-    assert tokens.steps == 2 * probe
-    objects, first_documents = _stream(made_here, "train")
-    for epoch in range(2):
-        targets: Counter[int] = Counter()
-        per_document: Counter[int] = Counter()
-        for step in range(epoch * probe, (epoch + 1) * probe):
-            batch = tokens.batch(step)
-            mask = batch.loss_mask
-            targets.update(batch.ids[:, 1:][mask].tolist())
-            per_document.update(batch.document_ids[:, 1:][mask].tolist())
-            assert (batch.document_ids[:, 1:][~mask] == -1).all()
-            assert (batch.ids[:, 1:][~mask] == 0).all()
-        assert targets == Counter(np.concatenate(objects).tolist())
-        expected: Counter[int] = Counter()
-        for data, base in zip(objects, first_documents, strict=False):
-            numbers = base + np.cumsum(data == 0) - (data == 0)
-            expected.update(numbers.tolist())
-        assert per_document == expected
-
-
-def test_rows_are_windows_of_the_stream_with_the_token_before_them(made_here: Store) -> None:
-    make_data_plan(recipe(made_here, train__tokens=384 * 80), made_here)
-    tokens = open_tokens(made_here)
-    assert tokens.plan.segments[0].sources[0].samples < 80 * 12
-    objects, first_documents = _stream(made_here, "train")
-    documents = [
-        base + np.cumsum(data == 0) - (data == 0)
-        for data, base in zip(objects, first_documents, strict=False)
-    ]
-    for step in range(80):
-        samples = tokens.plan.segment(step).samples(step)
-        places = tokens._order(32, 1).places(np.array(samples))
-        batch = tokens.batch(step)
-        for row in range(12):
-            number = int(places.object[row])
-            data = objects[number]
-            start = int(places.block[row]) * 512 + int(places.start[row])
-            length = int(places.stop[row] - places.start[row])
-            assert batch.ids[row, 1 : length + 1].tolist() == data[start : start + length].tolist()
-            assert batch.ids[row, 0] == (data[start - 1] if start else 0)
-            numbers = documents[number]
-            window = numbers[start : start + length].tolist()
-            assert batch.document_ids[row, 1 : length + 1].tolist() == window
-            assert batch.document_ids[row, 0] == (numbers[start - 1] if start else -1)
-
-
-def test_the_validation_split_is_seen_once_in_a_fixed_order(made: Store) -> None:
-    tokens = open_tokens(made, split="validation")
-    objects, _ = _stream(made, "validation")
-    seen: list[int] = []
-    for step in range(tokens.steps):
-        parts = [tokens.batch(step, rank, 2) for rank in range(2)]
-        seen += [t for p in parts for t in p.ids[:, 1:][p.loss_mask].tolist()]
-        assert all(p.ids.shape == (6, 33) for p in parts)
-        assert sum(p.digest for p in parts) % 2**64 == tokens.batch(step).digest
-    assert seen == np.concatenate(objects).tolist()
-    with pytest.raises(UsageError, match="validation"):
-        tokens.batch(tokens.steps)
-    with pytest.raises(UsageError, match="train and validation"):
-        open_tokens(made, split="test")
 
 
 def test_the_digest_of_a_run_adds_over_steps_and_names_every_change(made_here: Store) -> None:
@@ -168,66 +218,6 @@ def test_the_digest_is_the_one_that_is_written_down(made_here: Store) -> None:
         data = number.to_bytes(8, "little") + ids.astype("<u4").tobytes()
         total += xxhash.xxh3_64_intdigest(data)
     assert batch.digest == total % 2**64
-
-
-class _Flaky:
-    """A store that flips a bit of ranged reads, the first `times`."""
-
-    def __init__(self, inner: Store, times: int) -> None:
-        self._inner = inner
-        self.left = times
-        self.ranges: list[tuple[str, int]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        data = bytearray(self._inner.get_range(key, start, length))
-        self.ranges.append((key, start))
-        if self.left:
-            self.left -= 1
-            data[len(data) // 2] ^= 1
-        return bytes(data)
-
-
-def test_a_bit_flipped_on_the_wire_is_read_again(made: Store) -> None:
-    flaky = _Flaky(made, times=1)
-    assert torch.equal(open_tokens(flaky).batch(0).ids, open_tokens(made).batch(0).ids)
-    assert flaky.left == 0
-    assert flaky.ranges[0] == flaky.ranges[1]
-
-
-def test_a_damaged_block_is_named_and_never_given_out(made_here: Store) -> None:
-    tokens = open_tokens(made_here)
-    rows = tokens.trace(4)
-    places = tokens._order(32, 1).places(np.array([rows[0].sample]))
-    key = tokens._objects[int(places.object[0])].tokens.key
-    index = int(places.block[0])
-    data = bytearray(made_here.get(key))
-    data[index * 1024 + 5] ^= 0x10
-    made_here.put(key, bytes(data))
-    with pytest.raises(Corrupt, match=rf"{key} is damaged in block {index} ") as caught:
-        open_tokens(made_here).batch(4)
-    assert isinstance(caught.value, StoreError)
-
-
-def test_a_truncated_object_is_named(made_here: Store) -> None:
-    tokens = open_tokens(made_here)
-    for shard in tokens._objects:
-        made_here.put(shard.tokens.key, b"")
-    with pytest.raises(StoreError, match=r"\.tok"):
-        tokens.batch(0)
-
-
-def test_each_block_is_read_once_a_window_and_memory_is_bounded(made_here: Store) -> None:
-    watched = _Flaky(made_here, times=0)
-    tokens = open_tokens(watched)
-    for step in range(8):
-        tokens.batch(step)
-    assert len(watched.ranges) == len(set(watched.ranges))
-    small = open_tokens(watched, cache_bytes=3000)
-    assert torch.equal(small.batch(11).ids, tokens.batch(11).ids)
-    assert small._blocks._blocks._held <= 3000
 
 
 def test_after_fork_it_says_what_to_do_and_pickled_it_opens_anew(made_here: Store) -> None:
@@ -259,40 +249,8 @@ def test_a_model_that_is_too_small_or_has_another_tokenizer_is_refused(made_here
 
 def test_a_plan_without_its_tokens_is_refused(made_here: Store) -> None:
     made_here.delete(["tokens/manifest-000001.json"])
-    with pytest.raises(EyasError, match="data plan 1 is about version 1 of the tokens"):
+    with pytest.raises(EyasError, match="version 1 of the tokens, which the data plan is about"):
         open_tokens(made_here)
-
-
-@pytest.mark.parametrize("split", ["train", "validation"])
-def test_a_trace_names_the_documents_whose_text_is_in_the_batch(made: Store, split: str) -> None:
-    tokens, tokenizer = open_tokens(made, split=split), load_tokenizer(made)
-    corpus = {d["id"]: d for source in range(3) for d in documents(90, source)}
-    steps = range(0, 40, 9) if split == "train" else range(tokens.steps)
-    for step in steps:
-        batch = tokens.batch(step)
-        rebuilt: dict[int, list[int]] = {n: [] for n in batch.samples}
-        for row in tokens.trace(step, text=True):
-            known = corpus[row.document]
-            assert row.start < row.end
-            assert (row.url, row.language) == (known["url"], known["language"])
-            ids = [*tokenizer.encode(known["text"]), 0][row.start : row.end]
-            assert row.text == tokenizer.decode(i for i in ids if i)
-            assert made.stat(row.shard) is not None
-            rebuilt[row.sample] += ids
-        for n, ids, mask in zip(batch.samples, batch.ids, batch.loss_mask, strict=False):
-            assert rebuilt[n] == ids[1:][mask].tolist()
-
-
-def test_the_trace_of_a_rank_is_its_part_and_reads_no_tokens(made_here: Store) -> None:
-    watched = _Flaky(made_here, times=0)
-    tokens = open_tokens(watched)
-    whole = tokens.trace(5)
-    parts = [tokens.trace(5, rank=rank, world=3) for rank in range(3)]
-    assert whole == parts[0] + parts[1] + parts[2]
-    assert {row.sample for row in parts[1]} == set(tokens.batch(5, 1, 3).samples)
-    watched.ranges.clear()
-    open_tokens(watched).trace(6)
-    assert watched.ranges == []
 
 
 def test_making_and_planning_need_no_torch(made_folder: Path) -> None:
@@ -311,12 +269,52 @@ def test_making_and_planning_need_no_torch(made_folder: Path) -> None:
     assert int(done.stdout) == plan_digest(open_tokens(open_store(str(made_folder))), 0, 3)
 
 
-def test_many_steps_hold_no_more_than_the_caches(made_here: Store) -> None:
+def test_a_manifest_that_is_not_the_planned_one_is_refused(mixed: Store, tmp_path: Path) -> None:
+    key = "tokens/manifest-000001.json"
+    manifest = mixed.get(key)
+    mixed.put(key, manifest.replace(b'"code":', b'"code" :'))
+    with pytest.raises(Corrupt, match="manifest"):
+        open_tokens(mixed)
+
+
+def test_memory_of_a_batch_is_used_again_only_when_nobody_holds_any_of_it() -> None:
+    memory = BatchMemory()
+
+    def address(array: np.ndarray) -> int:  # type: ignore[type-arg]
+        return int(array.__array_interface__["data"][0])
+
+    ids, documents, mask = memory.take(4, 8)
+    assert (ids.shape, documents.shape, mask.shape) == ((4, 9), (4, 9), (4, 8))
+    first = address(ids)
+    view = mask[1:, ::2].T
+    tensor = torch.from_numpy(documents)[2:]
+    del ids, documents, mask
+    assert address(memory.take(4, 8)[0]) != first, "a view of the mask is held"
+    del view
+    assert address(memory.take(4, 8)[0]) != first, "a tensor of the documents is held"
+    array = tensor.numpy()[0]
+    del tensor
+    assert address(memory.take(4, 8)[0]) != first, "an array of that tensor is held"
+    del array
+    taken = [memory.take(4, 8)[0] for _ in range(3)]
+    assert first in map(address, taken)
+    assert memory.take(5, 8)[0].shape == (5, 9)
+
+
+def test_batches_that_are_held_keep_their_numbers(made_here: Store) -> None:
+    tokens = open_tokens(made_here)
+    held = [tokens.batch(step) for step in range(12)]
+    for step, batch in enumerate(held):
+        assert torch.equal(batch.ids, open_tokens(made_here).batch(step).ids)
+        assert tokens.digest(batch) == batch.digest
+
+
+def test_reading_needs_no_more_than_the_caches(made_here: Store) -> None:
     keys = {"train__tokens": 384 * 300, "data__epochs": 1000}
     make_data_plan(recipe(made_here, **keys), made_here)
-    tokens: Tokens = open_tokens(made_here, cache_bytes=20_000)
+    tokens = open_tokens(made_here, cache_bytes=20_000)
     for step in range(300):
         tokens.rows(step)
-    assert tokens._blocks._blocks._held <= 20_000
-    (order,) = tokens._orders.values()
+    assert tokens._blocks._held <= 20_000
+    (order,) = tokens._sources[0]._orders.values()
     assert len(order._epochs) <= 4  # type: ignore[attr-defined]

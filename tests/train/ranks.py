@@ -100,6 +100,14 @@ def whole_run(rank: int, world: int, url: str, text: str, fault: str = "") -> di
     return result.to_dict()
 
 
+def double_run(rank: int, world: int, url: str, text: str) -> dict[str, Any]:
+    """`train` as this rank, weights and loss in float64."""
+    torch.set_num_threads(1)
+    engine_module.projected_loss = _double_loss  # type: ignore[assignment]
+    recipe = Recipe.parse(text, "test")
+    return train(recipe, open_store(url), dtype=torch.float64).to_dict()
+
+
 def _asked(kind: str, at: int, rank: int, last: bool) -> Callable[[], bool]:
     step = iter(range(10**6))
 

@@ -24,7 +24,7 @@ from eyas.checkpoint import (
 )
 from eyas.recipe import Recipe, UsageError
 from eyas.store import Store, StoreError, open_store, read_pieces
-from eyas.tokens import Batch, Tokens, make_data_plan, open_tokens, plan_digest
+from eyas.tokens import Batch, Stream, make_data_plan, open_tokens, plan_digest
 from eyas.train import NonFinite, run_rank, run_report, train
 from eyas.train.metrics import Metrics
 
@@ -262,13 +262,13 @@ def test_ctrl_c_stops_at_a_commit_and_a_second_one_at_once(
     before = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
     steps = iter(range(STEPS))
 
-    def batch_then_ctrl_c(tokens: Tokens, step: int, *ranks: int) -> Batch:
+    def batch_then_ctrl_c(stream: Stream[Batch]) -> Batch:
         if next(steps) == 1:
             signal.raise_signal(signal.SIGINT)
-        return plain(tokens, step, *ranks)
+        return plain(stream)
 
-    plain = Tokens.batch
-    monkeypatch.setattr(Tokens, "batch", batch_then_ctrl_c)
+    plain = Stream.__next__
+    monkeypatch.setattr(Stream, "__next__", batch_then_ctrl_c)
     try:
         assert run_rank(_recipe(folder_run, "one"), folder_run) == 75
         assert [c.step for c in list_commits(folder_run)] == [2]

@@ -152,9 +152,10 @@ def choose_layout(
     Raises UsageError, naming the legal values, where the recipe's own are illegal.
     """
     keys, world = recipe.layout, recipe.cluster.processes
-    shape, sequences = _shape(recipe, vocab_size), _sequences(recipe)
+    shape = _shape(recipe, vocab_size)
     tensor = keys.tensor or (max(1, world // keys.data) if keys.data else 1)
     data = keys.data or max(1, world // tensor)
+    sequences = _sequences(recipe, data)
     check_layout(shape, Layout(tensor, data, keys.micro_batch or 1), world, sequences)
     if keys.micro_batch:
         return Layout(tensor, data, keys.micro_batch)
@@ -174,15 +175,16 @@ def _shape(recipe: Recipe, vocab_size: int | None) -> ModelShape:
     return model_shape(recipe, vocab_size)
 
 
-def _sequences(recipe: Recipe) -> int:
-    """Sequences of the global batch."""
+def _sequences(recipe: Recipe, data: int) -> int:
+    """Sequences of the global batch; of a ragged one, with the padding for `data` ranks."""
     sequence, batch = recipe.data.sequence, recipe.train.global_batch
     if batch % sequence:
         raise UsageError(
             f"train.global_batch {batch} is not a multiple of data.sequence {sequence}; "
             f"legal are {max(1, batch // sequence) * sequence} and its like"
         )
-    return batch // sequence
+    sequences = batch // sequence
+    return -(-sequences // data) * data if recipe.data.ragged else sequences
 
 
 def _work(recipe: Recipe, shape: ModelShape, layout: Layout) -> Work:
@@ -190,7 +192,7 @@ def _work(recipe: Recipe, shape: ModelShape, layout: Layout) -> Work:
         shape=shape,
         layout=layout,
         sequence=recipe.data.sequence,
-        sequences=_sequences(recipe) // layout.data,
+        sequences=_sequences(recipe, layout.data) // layout.data,
         number_bytes=2 if recipe.train.precision == "bfloat16" else 4,
     )
 

@@ -1,44 +1,57 @@
 """Batches, pure in (data plan, step, rank, world): the same numbers for any world, at any time.
 
-A step's sample numbers come from the data plan, their places from the order, their tokens from
-verified blocks. Rank r of w takes the r-th of w equal, contiguous parts of the batch. Nothing is
+A step's samples come from the data plan, their places from the order of each source, their tokens
+from verified blocks. Within a step samples stand by source, object, block and start, and rank r of
+w takes the r-th of w contiguous parts, so that a rank of many reads few blocks. Nothing is
 remembered between calls but a cache, so the state of a reader is a step and a plan version.
 
-What was consumed can be proved: the digest of samples is the sum, modulo 2^64, of xxh3_64 over
-(sample number as 8 bytes little-endian, then its sequence + 1 ids as uint32 little-endian). It adds
-over samples, hence over ranks and steps, in any order.
+`Tokens.batch` reads what it needs when it is called; `Tokens.stream` gives the same batches, read
+ahead (`stream.py`).
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from eyas.recipe import EyasError, UsageError
-from eyas.store import Manifest, Store, StoreError, open_store, read_manifest
+from eyas.store import Store, StoreError, open_store
 
-from .blocks import Block, BlockReader
+from .blocks import Block, ByteCache
 from .data_plan import DataPlan, read_data_plan
-from .grid import Grid, Places
-from .order import ORDER, FixedOrder, Order, ShuffledOrder
-from .token_objects import SPLITS, token_objects
+from .grid import Places
+from .open_source import OpenSource
+from .order import ORDER, Order
+from .plan_sources import SourceTokens, plan_tokens
+from .rows import (
+    MODULUS,
+    BatchMemory,
+    BlockKey,
+    Located,
+    Rows,
+    fill_rows,
+    locate_rows,
+    samples_digest,
+)
+from .selection import Source, rank_rows, reading_order
+from .stream import AHEAD_BYTES, Stream
+from .token_objects import SPLITS
 from .tokenizer import Tokenizer, load_tokenizer
-from .trace import DocumentTable, TraceRow, trace_rows
+from .trace import TraceRow, trace_run
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Batch", "Tokens", "check_model_vocabulary", "open_tokens", "plan_digest"]
 
-CACHE_BYTES = 64 * 2**20
-_MODULUS = 2**64
+CACHE_BYTES = 256 * 2**20
+_SAMPLES_TOGETHER = 4096
 
 Integers = npt.NDArray[np.int64]
 
@@ -49,8 +62,8 @@ class Batch:
 
     `ids` [B, T + 1] int64: inputs are `ids[:, :-1]`, targets `ids[:, 1:]`. `document_ids`
     [B, T + 1] int64: number of the document in the split, -1 where there is none. `loss_mask`
-    [B, T] bool: which targets count, False only in padding. `samples`: their numbers. `digest`: of
-    these samples.
+    [B, T] bool: which targets count, False only in padding. `samples`: the numbers of the first
+    rows; rows after them are padding. `digest`: of these samples.
     """
 
     ids: torch.Tensor
@@ -60,52 +73,44 @@ class Batch:
     digest: int
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """A batch before torch; `digest` as in Batch."""
-
-    ids: Integers
-    document_ids: Integers
-    loss_mask: npt.NDArray[np.bool_]
-    samples: tuple[int, ...]
-    digest: int
-
-
 class Tokens:
     """A split under a data plan. Used after fork it raises; pickled it opens the store anew."""
 
     def __init__(
-        self, store: Store, plan: DataPlan, manifest: Manifest, split: str, cache_bytes: int
+        self,
+        store: Store,
+        plan: DataPlan,
+        tokens: Mapping[str, SourceTokens],
+        split: str,
+        cache_bytes: int,
+        ragged: bool,
     ) -> None:
         self.store = store
         self.plan = plan
-        self.manifest = manifest
         self.split = split
+        self.ragged = ragged
+        self._tokens = tokens
         self._cache_bytes = cache_bytes
         self._pid = os.getpid()
-        self._objects = token_objects(manifest, split)
-        documents = [o.documents.rows for o in self._objects]
-        self._first_document = np.concatenate((np.zeros(1, np.int64), np.cumsum(documents)))
-        self._grids: dict[int, Grid] = {}
-        self._orders: dict[tuple[int, int], Order] = {}
-        self._table = DocumentTable(store, self._objects)
-        self._blocks = BlockReader(
-            store,
-            self._objects,
-            manifest.facts,
-            cache_bytes,
-        )
+        self._sources: list[OpenSource] = []
+        for name, source in tokens.items():
+            first = self._sources[-1].stop_document if self._sources else 0
+            self._sources.append(OpenSource(name, source, split, first))
+        self._number = {source.name: i for i, source in enumerate(self._sources)}
+        self._dtype = np.result_type(*(s.blocks.dtype for s in self._sources))
+        self._blocks: ByteCache[BlockKey, Block] = ByteCache(cache_bytes)
+        self._memory = BatchMemory()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.store.url, self.plan.version, self.split, self._cache_bytes)
+        version = self.plan.version
+        return _reopen, (self.store.url, version, self.split, self._cache_bytes, self.ragged)
 
     @property
     def steps(self) -> int:
         """Steps, numbered from 0: the plan's; in the validation split, until all is seen once."""
         if self.split == "train":
             return self.plan.steps
-        last = self.plan.segments[-1]
-        return -(-self._grid(last.sequence).samples // last.batch)
+        return -(-int(self._held_out[-1]) // self.plan.segments[-1].batch)
 
     @property
     def sequence(self) -> int:
@@ -114,118 +119,190 @@ class Tokens:
 
     @property
     def highest_id(self) -> int:
-        """The largest id that occurs in any split."""
-        return int(self.manifest.facts["highest_id"])
+        """The largest id that occurs in any split of any source."""
+        return max(source.highest_id for source in self._sources)
 
     @property
     def tokenizer_digest(self) -> str:
         """SHA-256 (hex) of the tokenizer.json that made these tokens."""
-        return str(self.manifest.facts["tokenizer"])
+        return self.plan.tokenizer
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made these tokens, verified."""
-        return load_tokenizer(self.store, self.manifest)
+        first = next(iter(self._tokens.values()))
+        return load_tokenizer(first.store, first.manifest)
+
+    def check_world(self, world: int) -> None:
+        """Raises UsageError if `world` data-parallel ranks cannot share the batch of some step."""
+        for segment in self.plan.segments:
+            rank_rows(segment.batch, 0, world, self.ragged)
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """What `rank` of `world` consumes at `step`; see Batch. A short sample, and in the last
-        step of the validation split a missing one, is padded with end of text and masked.
+        """What `rank` of `world` consumes at `step`; see Batch. A short sample is padded with end
+        of text and masked; so is a missing one, in the last step of the validation split and where
+        a `ragged` batch is shared unequally.
 
         Raises UsageError for a step outside the plan or a world that does not divide the batch,
         Corrupt for a damaged block, StoreError after fork.
         """
-        import torch
+        return _batch(self.rows(step, rank, world))
 
-        rows = self.rows(step, rank, world)
-        return Batch(
-            torch.from_numpy(rows.ids),
-            torch.from_numpy(rows.document_ids),
-            torch.from_numpy(rows.loss_mask),
-            rows.samples,
-            rows.digest,
-        )
-
-    def rows(self, step: int, rank: int = 0, world: int = 1) -> _Rows:
+    def rows(self, step: int, rank: int = 0, world: int = 1) -> Rows:
         """As `batch`, in numpy arrays."""
-        samples, places, sequence = self._locate(step, rank, world)
-        rows, end_of_text = len(samples), int(self.manifest.facts["end_of_text"])
-        ids = np.full((rows, sequence + 1), end_of_text, np.int64)
-        documents = np.full((rows, sequence + 1), -1, np.int64)
-        mask = np.zeros((rows, sequence), np.bool_)
-        for row in _grouped(places):
-            number = int(places.object[row])
-            block = self._blocks.block(number, int(places.block[row]))
-            start, stop = int(places.start[row]), int(places.stop[row])
-            base = int(self._first_document[number])
-            _fill(ids[row], documents[row], block, start, stop, base, end_of_text)
-            mask[row, : stop - start] = True
-        known = tuple(samples[: len(places.object)])
-        return _Rows(ids, documents, mask, known, _digest(known, ids))
+        return self._fill(self._one(step, rank, world), self._block)
+
+    def stream(
+        self,
+        first: int = 0,
+        stop: int | None = None,
+        rank: int = 0,
+        world: int = 1,
+        ahead_bytes: int = AHEAD_BYTES,
+    ) -> Stream[Batch]:
+        """The batches of steps `first` to `stop` - 1 (all that are left), read ahead by threads of
+        this process. `ahead_bytes` bounds blocks that are read or kept and batches that wait. An
+        error is raised at the step that it concerns, and ends the stream. Close it, or use it in a
+        `with`, unless it is read to its end.
+
+        Raises UsageError at once for what concerns the first step.
+        """
+        stop = self.steps if stop is None else stop
+        return Stream(_Part(self, rank, world), range(first, stop), ahead_bytes)
 
     def digest(self, batch: Batch) -> int:
         """The digest of a batch's samples, computed from its ids."""
-        return _digest(batch.samples, batch.ids.cpu().numpy())
+        return samples_digest(batch.samples, batch.ids.cpu().numpy())
 
     def trace(
         self, step: int, rank: int | None = None, world: int = 1, text: bool = False
     ) -> list[TraceRow]:
         """The documents behind a step, or behind one rank's part of it; `text` adds the text of
         each piece. Reads the document tables of the objects concerned, and blocks only for text."""
-        parts = range(world) if rank is None else (rank,)
+        where = self._one(step, rank or 0, 1 if rank is None else world)
         found: list[TraceRow] = []
-        for part in parts:
-            samples, places, sequence = self._locate(step, part, world)
-            block = self._grid(sequence).block_tokens
-            found += trace_rows(self._table, samples, places, block, self._text if text else None)
+        for run in where.runs:
+            source = self._sources[run.key[0]]
+            found += trace_run(
+                source.name,
+                source.documents.of(run.key[1]),
+                where,
+                run,
+                run.key[2] * source.block_tokens,
+                functools.partial(self._text, run.key) if text else None,
+            )
         return found
 
-    def _locate(self, step: int, rank: int, world: int) -> tuple[Sequence[int], Places, int]:
-        """Sample numbers of a rank (in the validation split some may not exist), the places of
-        those that do, and the sequence length."""
+    def _one(self, step: int, rank: int, world: int) -> Located:
+        return self._locate(range(step, step + 1), rank, world)[0]
+
+    def _locate(self, steps: range, rank: int, world: int) -> list[Located]:
+        """Where a rank's part of steps lies: of the first, and of as many more as are worked out
+        together."""
         if os.getpid() != self._pid:
             raise StoreError(
                 "tokens opened before fork were used after it; open them in the child, or start "
                 "workers with spawn"
             )
         if self.split == "train":
-            segment = self.plan.segment(step)
-            samples = segment.samples(step)
-        else:
-            segment = self.plan.segments[-1]
-            if not 0 <= step < self.steps:
-                raise UsageError(
-                    f"step {step} is not in the {self.split} split: 0 to {self.steps - 1}"
-                )
-            samples = list(range(step * segment.batch, (step + 1) * segment.batch))
-        part = samples[_part(len(samples), rank, world)]
-        real = part if self.split == "train" else [n for n in part if n < self._samples]
-        order = self._order(segment.sequence, segment.seed)
-        return part, order.places(np.array(real, np.int64)), segment.sequence
+            return self._locate_planned(steps, rank, world)
+        return self._locate_held_out(steps[0], rank, world)
+
+    def _locate_planned(self, steps: range, rank: int, world: int) -> list[Located]:
+        segment = self.plan.segment(steps[0])
+        batch, last = segment.batch, segment.stop_step - steps[0]
+        part = rank_rows(batch, rank, world, self.ragged)
+        steps = steps[: min(last, max(1, _SAMPLES_TOGETHER // batch))]
+        chosen = segment.select(np.concatenate([segment.numbers(step) for step in steps]))
+
+        def order(number: int) -> Order:
+            source = self._source(segment.sources[number])
+            return source.shuffled(segment.sequence, segment.seed, self.plan.window)
+
+        places = _places(chosen.source, chosen.index, order)
+        rows = [slice(i * batch, (i + 1) * batch) for i in range(len(steps))]
+        orders = [reading_order(chosen.source[row], _taken(places, row)) for row in rows]
+        own = np.concatenate(
+            [
+                order[part.first : part.stop] + row.start
+                for order, row in zip(orders, rows, strict=True)
+            ]
+        )
+        numbers = np.array([self._number[s.name] for s in segment.sources])
+        return locate_rows(
+            segment.sequence,
+            part,
+            chosen.samples[own],
+            numbers[chosen.source[own]],
+            _taken(places, own),
+        )
+
+    def _locate_held_out(self, step: int, rank: int, world: int) -> list[Located]:
+        """Sources one after another, as they lie; the last step may lack samples."""
+        if not 0 <= step < self.steps:
+            raise UsageError(f"step {step} is not in the {self.split} split: 0 to {self.steps - 1}")
+        batch = self.plan.segments[-1].batch
+        part = rank_rows(batch, rank, world, self.ragged)
+        first, stop = step * batch + part.first, step * batch + part.stop
+        samples = np.arange(first, max(first, min(stop, int(self._held_out[-1]))))
+        source = np.searchsorted(self._held_out, samples, side="right") - 1
+        places = _places(
+            source,
+            samples - self._held_out[source],
+            lambda number: self._sources[number].fixed(self.sequence),
+        )
+        return locate_rows(self.sequence, part, samples, source, places)
+
+    @functools.cached_property
+    def _held_out(self) -> Integers:
+        """The first sample of each source in the validation split, and the end."""
+        return np.cumsum([0, *(s.grid(self.sequence).samples for s in self._sources)])
+
+    def _source(self, source: Source) -> OpenSource:
+        return self._sources[self._number[source.name]]
+
+    def _block(self, key: BlockKey) -> Block:
+        def make() -> tuple[Block, int]:
+            block = self._read(key)
+            return block, block.nbytes
+
+        return self._blocks.get(key, make)
+
+    def _read(self, key: BlockKey, memory: npt.NDArray[np.uint8] | None = None) -> Block:
+        source, number, index = key
+        return self._sources[source].blocks.read(number, index, memory)
+
+    def _fill(self, where: Located, block: Callable[[BlockKey], Block]) -> Rows:
+        end_of_text = self._sources[0].end_of_text
+        return fill_rows(where, block, self._dtype, end_of_text, self._memory)
+
+    def _text(self, key: BlockKey, start: int, stop: int) -> str:
+        """The text of tokens `start` to `stop` of a block."""
+        tokens = self._block(key).tokens[start + 1 : stop + 1]
+        end = self._sources[0].end_of_text
+        return self.tokenizer.decode(int(i) for i in tokens if i != end)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A rank's part of the steps, for its stream."""
+
+    tokens: Tokens
+    rank: int
+    world: int
 
     @property
-    def _samples(self) -> int:
-        return self._grid(self.sequence).samples
+    def block_bytes(self) -> int:
+        return max(source.blocks.memory_bytes for source in self.tokens._sources)
 
-    def _grid(self, sequence: int) -> Grid:
-        if sequence not in self._grids:
-            self._grids[sequence] = Grid.of(self.manifest, self.split, sequence)
-        return self._grids[sequence]
+    def locate(self, steps: range) -> list[Located]:
+        return self.tokens._locate(steps, self.rank, self.world)
 
-    def _order(self, sequence: int, seed: int) -> Order:
-        if (sequence, seed) not in self._orders:
-            grid = self._grid(sequence)
-            self._orders[sequence, seed] = (
-                ShuffledOrder(grid, seed, self.plan.window)
-                if self.split == "train"
-                else FixedOrder(grid)
-            )
-        return self._orders[sequence, seed]
+    def read(self, key: BlockKey, memory: npt.NDArray[np.uint8]) -> Block:
+        return self.tokens._read(key, memory)
 
-    def _text(self, number: int, block: int, start: int, stop: int) -> str:
-        """The text of tokens `start` to `stop` of a block."""
-        tokens = self._blocks.block(number, block).tokens[start:stop]
-        end = self.manifest.facts["end_of_text"]
-        return self.tokenizer.decode(int(i) for i in tokens if i != end)
+    def build(self, where: Located, block: Callable[[BlockKey], Block]) -> Batch:
+        return _batch(self.tokens._fill(where, block))
 
 
 def open_tokens(
@@ -233,32 +310,32 @@ def open_tokens(
     plan_version: int | None = None,
     split: str = "train",
     cache_bytes: int = CACHE_BYTES,
+    ragged: bool = False,
 ) -> Tokens:
     """A split ("train" or "validation") of the store's tokens under a data plan (the current one).
-    `cache_bytes` bounds the blocks held; below a window of 32 MiB blocks are read more than once.
+    `cache_bytes` bounds the blocks held by `batch`; below a rank's part of a window of 128 MiB
+    a source, blocks are read more than once. `ragged` shares a batch
+    unequally where the world does not divide it.
 
     Raises EyasError if plan or tokens are missing or do not belong together.
     """
     if split not in SPLITS:
         raise UsageError(f'split "{split}" does not exist; there are {" and ".join(SPLITS)}')
     plan = read_data_plan(store, plan_version)
-    manifest = read_manifest(store, "tokens", plan.tokens_version)
-    if manifest is None or manifest.identity != plan.tokens:
+    if plan.order != ORDER:
         raise EyasError(
-            f"{store.url}: data plan {plan.version} is about version {plan.tokens_version} of the "
-            "tokens, which is not there any more; run `eyas tokenize` again"
+            f'{store.url}: data plan {plan.version} has the order "{plan.order}", this version of '
+            f'eyas knows "{ORDER}"; finish the run with the eyas that made the plan'
         )
-    if manifest.facts["tokenizer"] != plan.tokenizer:
-        raise EyasError(
-            f"{store.url}: data plan {plan.version} names tokenizer {plan.tokenizer[:12]}, its "
-            f"tokens were made by {manifest.facts['tokenizer'][:12]}; run `eyas tokenize` again"
-        )
-    if plan.order != ORDER or len(plan.segments[0].sources) != 1:
-        raise EyasError(
-            f"{store.url}: data plan {plan.version} has an order or a mixture that this version of "
-            "eyas does not know; use a later one"
-        )
-    return Tokens(store, plan, manifest, split, cache_bytes)
+    sources = {source.name: source for s in plan.segments for source in s.sources}
+    tokens = plan_tokens(store, sources.values())
+    for name, source in tokens.items():
+        if (made_by := source.manifest.facts["tokenizer"]) != plan.tokenizer:
+            raise EyasError(
+                f"{store.url}: data plan {plan.version} names tokenizer {plan.tokenizer[:12]}, the "
+                f'tokens of source "{name}" were made by {made_by[:12]}; run `eyas tokenize` again'
+            )
+    return Tokens(store, plan, tokens, split, cache_bytes, ragged)
 
 
 def check_model_vocabulary(tokens: Tokens, vocab_size: int, tokenizer: str | None = None) -> None:
@@ -280,61 +357,35 @@ def check_model_vocabulary(tokens: Tokens, vocab_size: int, tokenizer: str | Non
 
 def plan_digest(tokens: Tokens, first: int, stop: int) -> int:
     """The digest of all that an undisturbed run consumes in steps `first` to `stop` - 1."""
-    return sum(tokens.rows(step).digest for step in range(first, stop)) % _MODULUS
+    return sum(tokens.rows(step).digest for step in range(first, stop)) % MODULUS
 
 
-def _reopen(url: str, version: int, split: str, cache_bytes: int) -> Tokens:
-    return open_tokens(open_store(url), version, split, cache_bytes)
+def _reopen(url: str, version: int, split: str, cache_bytes: int, ragged: bool) -> Tokens:
+    return open_tokens(open_store(url), version, split, cache_bytes, ragged)
 
 
-def _part(batch: int, rank: int, world: int) -> slice:
-    """The contiguous part of a batch that is a rank's."""
-    if world < 1 or batch % world:
-        legal = ", ".join(str(n) for n in range(1, batch + 1) if batch % n == 0)
-        raise UsageError(
-            f"a batch of {batch} sequences cannot be shared by {world} data-parallel ranks; legal "
-            f"worlds are {legal}"
-        )
-    if not 0 <= rank < world:
-        raise UsageError(f"rank {rank} is not in a world of {world}")
-    size = batch // world
-    return slice(rank * size, (rank + 1) * size)
+def _batch(rows: Rows) -> Batch:
+    import torch
+
+    return Batch(
+        torch.from_numpy(rows.ids),
+        torch.from_numpy(rows.document_ids),
+        torch.from_numpy(rows.loss_mask),
+        rows.samples,
+        rows.digest,
+    )
 
 
-def _grouped(places: Places) -> Iterator[int]:
-    """Rows so that those of one block come together, hence each block is looked up while held."""
-    return (int(i) for i in np.lexsort((places.block, places.object)))
+def _places(source: npt.NDArray[Any], index: Integers, order: Callable[[int], Order]) -> Places:
+    """Where samples lie, row for row; `order` is that of each source."""
+    places = Places(*(np.empty(len(index), np.int64) for _ in range(4)))
+    for number in np.unique(source).tolist():
+        chosen = source == number
+        found = order(number).places(index[chosen])
+        places.object[chosen], places.block[chosen] = found.object, found.block
+        places.start[chosen], places.stop[chosen] = found.start, found.stop
+    return places
 
 
-def _fill(
-    ids: Integers,
-    documents: Integers,
-    block: Block,
-    start: int,
-    stop: int,
-    base: int,
-    end_of_text: int,
-) -> None:
-    """One row: the tokens of a sample after the one before it, and the document of each. `base` is
-    the number of the object's first document."""
-    length = stop - start
-    first, last = np.searchsorted(block.ends, (start, stop))
-    current = base + block.documents + int(first)
-    ids[0] = block.tokens[start - 1] if start else block.previous
-    ids[1 : length + 1] = block.tokens[start:stop]
-    documents[1 : length + 1] = current
-    for end in block.ends[first:last]:
-        documents[end - start + 2 : length + 1] += 1
-    ended = current - 1 if ids[0] == end_of_text else current
-    documents[0] = ended if ended >= base else -1
-
-
-def _digest(samples: Sequence[int], ids: Integers) -> int:
-    """See the head of this file."""
-    words = ids.astype("<u4")
-    total = 0
-    for number, row in zip(samples, words, strict=False):
-        hashed = xxhash.xxh3_64(number.to_bytes(8, "little"))
-        hashed.update(row.data)
-        total += hashed.intdigest()
-    return total % _MODULUS
+def _taken(places: Places, rows: Integers | slice) -> Places:
+    return Places(places.object[rows], places.block[rows], places.start[rows], places.stop[rows])

@@ -1,8 +1,9 @@
-"""Verified blocks of token objects: read whole, checked, kept for a while within a bound of bytes.
+"""Verified blocks of token objects: read into memory that is given, checked, kept within a bound.
 
 Each block has its own CRC32C in the object's `.blocks` sidecar, which the manifest vouches for.
-What does not match is read once more, since the wire may have been at fault and not the object; if
-it still differs the error names object and block, and nobody trains on it.
+What does not match is read once more on a fresh connection, since the wire or a proxy may have been
+at fault and not the object; if it still differs the error names object and block, and nobody trains
+on it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from eyas.store import Corrupt, ObjectRef, Store, crc32c, read_object
+from eyas.store import Corrupt, Store, crc32c, read_object
 
 from .token_objects import BLOCK_RECORD, TokenObject
 
@@ -29,13 +30,18 @@ SIDECAR_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Block:
-    """`tokens` [n]; `ends` are the positions of its end-of-text tokens; `previous` is the token
-    before the block, `documents` how many documents of the object end before it."""
+    """`tokens` [n + 1] are the token before the block and its own n; `ends` the positions of end of
+    text among its own, from 0; `documents` the number of the document that its first token belongs
+    to. `first` says that it begins an object, so that no document holds the token before it."""
 
     tokens: npt.NDArray[Any]
     ends: npt.NDArray[np.int64]
-    previous: int
     documents: int
+    first: bool
+
+    @property
+    def nbytes(self) -> int:
+        return self.tokens.nbytes + self.ends.nbytes
 
 
 class ByteCache(Generic[K, V]):
@@ -65,48 +71,62 @@ class ByteCache(Generic[K, V]):
 
 
 class BlockReader:
-    """Blocks of a split, by object and block number; `facts` are the tokens manifest's."""
+    """Reads blocks of a source, by object and block number, without keeping them. `facts` are the
+    tokens manifest's, `first_document` [objects] the number of each object's first document. Safe
+    for several threads."""
 
     def __init__(
         self,
         store: Store,
         objects: Sequence[TokenObject],
         facts: Mapping[str, Any],
-        cache_bytes: int,
+        first_document: npt.NDArray[np.int64],
     ) -> None:
         self._store = store
         self._objects = objects
-        self._dtype = np.dtype(facts["dtype"]).newbyteorder("<")
+        self._first_document = first_document
+        self.dtype = np.dtype(facts["dtype"]).newbyteorder("<")
         self._end_of_text = facts["end_of_text"]
         self._block_bytes = int(facts["block_bytes"])
-        self._blocks: ByteCache[tuple[int, int], Block] = ByteCache(cache_bytes)
         self._sidecars: ByteCache[int, npt.NDArray[Any]] = ByteCache(SIDECAR_BYTES)
 
-    def block(self, number: int, index: int) -> Block:
-        """Block `index` of object `number`. Raises Corrupt naming both if it is damaged."""
-        return self._blocks.get((number, index), lambda: self._read(number, index))
+    @property
+    def memory_bytes(self) -> int:
+        """Memory for any block: a whole one and the token before it."""
+        return self._block_bytes + self.dtype.itemsize
 
-    def _read(self, number: int, index: int) -> tuple[Block, int]:
+    def read(self, number: int, index: int, memory: npt.NDArray[np.uint8] | None = None) -> Block:
+        """Block `index` of object `number`, in `memory` (at least `memory_bytes`) or in memory of
+        its own. Raises Corrupt naming both if it is damaged."""
         record = self._sidecar(number)[index]
-        data = self._verified(self._objects[number].tokens, index, int(record["crc32c"]))
-        tokens = np.frombuffer(data, self._dtype)
-        ends = np.flatnonzero(tokens == self._end_of_text)
-        block = Block(tokens, ends, int(record["previous"]), int(record["documents"]))
-        return block, len(data) + ends.nbytes
+        length = self._length(number, index)
+        size = self.dtype.itemsize + length
+        memory = np.empty(size, np.uint8) if memory is None else memory[:size]
+        self._verified(number, index, memory[self.dtype.itemsize :], int(record["crc32c"]))
+        tokens = memory.view(self.dtype)
+        tokens[0] = record["previous"]
+        ends = np.flatnonzero(tokens[1:] == self._end_of_text)
+        documents = int(self._first_document[number]) + int(record["documents"])
+        return Block(tokens, ends, documents, index == 0)
 
-    def _verified(self, reference: ObjectRef, index: int, expected: int) -> bytes:
-        start = index * self._block_bytes
-        length = min(self._block_bytes, reference.size - start)
+    def _length(self, number: int, index: int) -> int:
+        size = self._objects[number].tokens.size
+        return min(self._block_bytes, size - index * self._block_bytes)
+
+    def _verified(
+        self, number: int, index: int, memory: npt.NDArray[np.uint8], expected: int
+    ) -> None:
+        key, start = self._objects[number].tokens.key, index * self._block_bytes
         found = []
-        for _ in range(2):
-            data = self._store.get_range(reference.key, start, length)
-            found.append(crc32c(data))
+        for fresh in (False, True):
+            self._store.read_into(key, start, memory.data, fresh)
+            found.append(crc32c(memory.data))
             if found[-1] == expected:
-                return data
+                return
         raise Corrupt(
-            f"{self._store.url}: {reference.key} is damaged in block {index} (bytes {start} to "
-            f"{start + length}): CRC32C {found[0]:08x}, then {found[1]:08x}, written "
-            f"{expected:08x}; restore the object, or plan around this block"
+            f"{self._store.url}: {key} is damaged in block {index} (bytes {start} to "
+            f"{start + len(memory)}): CRC32C {found[0]:08x}, then {found[1]:08x} on a fresh "
+            f"connection, written {expected:08x}; restore the object, or plan around this block"
         )
 
     def _sidecar(self, number: int) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The grid: how a split's tokens are cut into blocks and samples. Pure arithmetic on object sizes.
+"""The grid: how a source's tokens are cut into blocks and samples. Pure arithmetic on object sizes.
 
 An object of n tokens is cut into blocks of 1 MiB, a block into samples of `sequence` tokens, the
 last of each shorter. Sample w of a block *predicts* its tokens [w*T, (w+1)*T); what it is given
@@ -49,9 +49,9 @@ class Grid:
     first_sample: Integers
 
     @classmethod
-    def of(cls, manifest: Manifest, split: str, sequence: int) -> Grid:
-        """The grid of a split of a tokens manifest."""
-        sizes = [o.tokens.rows for o in token_objects(manifest, split)]
+    def of(cls, manifest: Manifest, source: str, split: str, sequence: int) -> Grid:
+        """The grid of a split of a source of a tokens manifest."""
+        sizes = [o.tokens.rows for o in token_objects(manifest, source, split)]
         return cls.cut(
             sizes, block_tokens(manifest.facts["dtype"], manifest.facts["block_bytes"]), sequence
         )

@@ -1,6 +1,6 @@
 """The order of samples: number in, place in the tokens out. Pure, no stored permutation.
 
-Algorithm `feistel-blocks-1`. Sample number n is epoch e = n // samples, position q = n % samples.
+Algorithm `feistel-blocks-2`. Sample number n is epoch e = n // samples, position q = n % samples.
 The blocks of the split are permuted by a Feistel network keyed by (seed, e); the permuted blocks
 are taken in windows of `WINDOW_BLOCKS`, and the samples of a window are permuted by a Feistel
 network keyed by (seed, e, window). So a reader that holds one window in memory reads each block
@@ -35,10 +35,19 @@ import xxhash
 
 from .grid import Grid, Places
 
-__all__ = ["ORDER", "WINDOW_BLOCKS", "FixedOrder", "Order", "ShuffledOrder", "permute", "unpermute"]
+__all__ = [
+    "ORDER",
+    "WINDOW_BLOCKS",
+    "FixedOrder",
+    "Order",
+    "ShuffledOrder",
+    "carried",
+    "permute",
+    "unpermute",
+]
 
-ORDER = "feistel-blocks-1"
-WINDOW_BLOCKS = 32
+ORDER = "feistel-blocks-2"
+WINDOW_BLOCKS = 128
 _ROUNDS = 6
 _KEPT = 4
 
@@ -69,7 +78,7 @@ class FixedOrder:
 
 
 class ShuffledOrder:
-    """Samples by `feistel-blocks-1`; safe to share between threads."""
+    """Samples by `feistel-blocks-2`; safe to share between threads."""
 
     def __init__(self, grid: Grid, seed: int, window: int = WINDOW_BLOCKS) -> None:
         self._grid = grid
@@ -93,6 +102,24 @@ class ShuffledOrder:
         return _kept(
             self._epochs, number, lambda: _Epoch(self._grid, f"{self._seed}/{number}", self._window)
         )
+
+    def block_samples(self, block: int, epoch: int) -> Integers:
+        """Numbers of the samples of one block of the split in one epoch, ascending."""
+        with self._lock:
+            inside = self._epoch(epoch).block_positions(block)
+        return epoch * self._grid.samples + np.sort(inside)
+
+
+def carried(old: Grid, new: Grid, number: int, seed: int, window: int = WINDOW_BLOCKS) -> int:
+    """The number of the sample with which a source goes on that has been read up to sample `number`
+    of grid `old` and is now cut into other samples: the first of the next window, whose blocks are
+    the same for any cut."""
+    epoch, position = divmod(number, old.samples)
+    if not position:
+        return epoch * new.samples
+    before = _Epoch(old, f"{seed}/{epoch}", window)
+    after = _Epoch(new, f"{seed}/{epoch}", window)
+    return epoch * new.samples + after.start(before.window_of(position - 1) + 1)
 
 
 class _Epoch:
@@ -118,19 +145,30 @@ class _Epoch:
         samples = np.empty_like(positions)
         todo = np.ones(len(positions), bool)
         while todo.any():
-            window = self._window(self._window_of(int(positions[todo].min())))
+            window = self._window(self.window_of(int(positions[todo].min())))
             chosen = todo & (positions < window.stop)
             blocks[chosen], samples[chosen] = window.find(positions[chosen])
             todo &= ~chosen
         return blocks, samples
 
-    def _window_of(self, position: int) -> int:
+    def window_of(self, position: int) -> int:
+        """The window that holds a position."""
         for number, window in self._windows.items():
             if window.start <= position < window.stop:
                 return number
         count = -(-self._grid.blocks // self._span)
         starts = range(count)
         return bisect.bisect_right(starts, position, key=lambda k: self._before(k * self._span)) - 1
+
+    def start(self, window: int) -> int:
+        """The first position of a window; after the last one, the samples of the epoch."""
+        return self._before(min(window * self._span, self._grid.blocks))
+
+    def block_positions(self, block: int) -> Integers:
+        """Positions in the epoch of the samples of a block."""
+        permuted = unpermute(np.array([block]), self._grid.blocks, self._blocks_key)
+        window = self._window(int(permuted[0]) // self._span)
+        return window.positions(int(permuted[0]) % self._span)
 
     def _before(self, permuted: int) -> int:
         """Samples before a permuted block."""
@@ -166,6 +204,11 @@ class _Window:
         inside = permute(positions - self.start, int(self.before[-1]), self.key)
         of = np.searchsorted(self.before, inside, side="right") - 1
         return self.blocks[of], inside - self.before[of]
+
+    def positions(self, block: int) -> Integers:
+        """Positions in the epoch of the samples of its `block`-th block."""
+        inside = np.arange(self.before[block], self.before[block + 1])
+        return self.start + unpermute(inside, int(self.before[-1]), self.key)
 
 
 def permute(values: Integers, n: int, key: str) -> Integers:

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from eyas.store import Store, read_object
 
 from .blocks import ByteCache
-from .grid import Places
+from .rows import Located, Run
 from .token_objects import TokenObject
 
-__all__ = ["DocumentTable", "TraceRow", "trace_rows"]
+__all__ = ["DocumentTable", "Documents", "TraceRow", "trace_run"]
 
 TABLE_BYTES = 64 * 2**20
 
@@ -29,10 +29,11 @@ TABLE_BYTES = 64 * 2**20
 @dataclass(frozen=True)
 class TraceRow:
     """The targets of sample number `sample` that are tokens `start` to `end` (exclusive) of a
-    document, counted in its own tokens with the end of text after them. `shard` is the corpus
-    object. `text` only if asked for."""
+    document of `source`, counted in its own tokens with the end of text after them. `shard` is the
+    corpus object or input file. `text` only if asked for."""
 
     sample: int
+    source: str
     document: str
     url: str
     language: str
@@ -43,7 +44,7 @@ class TraceRow:
 
 
 @dataclass(frozen=True)
-class _Documents:
+class Documents:
     """The table of one object, `start` and `end` [documents] as arrays."""
 
     table: pa.Table
@@ -52,53 +53,52 @@ class _Documents:
 
 
 class DocumentTable:
-    """The document tables of a split, read when needed, verified, a bounded number kept."""
+    """The document tables of a split of a source, read when needed, verified, a few kept."""
 
     def __init__(self, store: Store, objects: Sequence[TokenObject]) -> None:
         self._store = store
         self._objects = objects
-        self._tables: ByteCache[int, _Documents] = ByteCache(TABLE_BYTES)
+        self._tables: ByteCache[int, Documents] = ByteCache(TABLE_BYTES)
 
-    def of(self, number: int) -> _Documents:
+    def of(self, number: int) -> Documents:
         """The table of object `number`."""
         return self._tables.get(number, lambda: self._read(number))
 
-    def _read(self, number: int) -> tuple[_Documents, int]:
+    def _read(self, number: int) -> tuple[Documents, int]:
         table = pq.read_table(io.BytesIO(read_object(self._store, self._objects[number].documents)))
         start, end = (table.column(name).to_numpy() for name in ("start", "end"))
-        return _Documents(table, start, end), table.nbytes + start.nbytes + end.nbytes
+        return Documents(table, start, end), table.nbytes + start.nbytes + end.nbytes
 
 
-def trace_rows(
-    tables: DocumentTable,
-    samples: Sequence[int],
-    places: Places,
-    block_tokens: int,
-    text: Callable[[int, int, int, int], str] | None,
+def trace_run(
+    source: str,
+    documents: Documents,
+    where: Located,
+    run: Run,
+    base: int,
+    text: Callable[[int, int], str] | None,
 ) -> list[TraceRow]:
-    """Rows of each sample in order. `text(object, block, start, stop)` gives tokens of a block as
-    text."""
+    """Rows of the samples of a run, in order. `base` is the first token of its block in the object;
+    `text(start, stop)` gives tokens of the block as text."""
     found = []
-    for i in range(len(places.object)):
-        number, block = int(places.object[i]), int(places.block[i])
-        documents = tables.of(number)
-        base = block * block_tokens
-        first, stop = base + int(places.start[i]), base + int(places.stop[i])
+    for row in range(run.first, run.stop):
+        first, stop = base + int(where.start[row]), base + int(where.stop[row])
         low = int(np.searchsorted(documents.end, first, side="right"))
         high = int(np.searchsorted(documents.start, stop, side="left"))
-        for row, known in enumerate(documents.table.slice(low, high - low).to_pylist(), low):
-            begin = max(first, int(documents.start[row]))
-            end = min(stop, int(documents.end[row]))
+        for i, known in enumerate(documents.table.slice(low, high - low).to_pylist(), low):
+            start = int(documents.start[i])
+            begin, end = max(first, start), min(stop, int(documents.end[i]))
             found.append(
                 TraceRow(
-                    sample=samples[i],
+                    sample=int(where.samples[row]),
+                    source=source,
                     document=known["document"],
                     url=known["url"],
                     language=known["language"],
                     shard=known["shard"],
-                    start=begin - int(documents.start[row]),
-                    end=end - int(documents.start[row]),
-                    text=text(number, block, begin - base, end - base) if text else None,
+                    start=begin - start,
+                    end=end - start,
+                    text=text(begin - base, end - base) if text else None,
                 )
             )
     return found

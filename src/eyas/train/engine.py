@@ -71,9 +71,17 @@ class Engine:
         parallelise(self.network, mesh)
 
     def step(
-        self, number: int, ids: Tensor, mask: Tensor, lr: float, extra: Sequence[float] = ()
+        self,
+        number: int,
+        ids: Tensor,
+        mask: Tensor,
+        lr: float,
+        extra: Sequence[float] = (),
+        document_ids: Tensor | None = None,
     ) -> StepResult:
-        """Train on this data rank's part of a batch: `ids` int64 B x T+1, `mask` bool B x T.
+        """Train on this data rank's part of a batch: `ids` int64 B x T+1, `mask` bool B x T (all
+        False for a rank that has only padding). With `document_ids` B x T+1 attention stays inside
+        a document.
 
         `extra` is summed over all ranks (each passes as many). Raises NonFinite, on every rank
         alike and before any update.
@@ -81,7 +89,7 @@ class Engine:
         clock = self.mesh.clock
         with clock.phase("compute"):
             self.masters.clear()
-            loss = self._accumulate(ids, mask)
+            loss = self._accumulate(ids, mask, document_ids)
         sums = self._reduce([loss, float(mask.sum())], extra)
         total, tokens = sums[0], sums[1]
         with clock.phase("optimizer"):
@@ -96,31 +104,42 @@ class Engine:
             self.masters.update(lr, clip / max(tokens, 1.0))
         return StepResult(total / max(tokens, 1.0), int(tokens), norm, tuple(sums[2:]))
 
-    def evaluate(self, ids: Tensor, mask: Tensor) -> tuple[float, int]:
+    def evaluate(
+        self, ids: Tensor, mask: Tensor, document_ids: Tensor | None = None
+    ) -> tuple[float, int]:
         """Summed loss without z-loss and valid tokens over all ranks."""
         with torch.no_grad(), self.mesh.clock.phase("compute"):
-            loss = sum(self._forward(*part, z_loss=0.0).item() for part in self._parts(ids, mask))
+            parts = self._parts(ids, mask, document_ids)
+            loss = sum(self._forward(*part, z_loss=0.0).item() for part in parts)
         sums = self._sum_once([float(loss), float(mask.sum())], ())
         return sums[0], int(sums[1])
 
-    def _accumulate(self, ids: Tensor, mask: Tensor) -> float:
+    def _accumulate(self, ids: Tensor, mask: Tensor, document_ids: Tensor | None) -> float:
         loss = 0.0
-        for part_ids, part_mask in self._parts(ids, mask):
-            summed = self._forward(part_ids, part_mask, self._keys.z_loss)
+        for part in self._parts(ids, mask, document_ids):
+            summed = self._forward(*part, self._keys.z_loss)
             summed.backward()
             loss += summed.item()
         return loss
 
-    def _forward(self, ids: Tensor, mask: Tensor, z_loss: float) -> Tensor:
+    def _forward(
+        self, ids: Tensor, mask: Tensor, document_ids: Tensor | None, z_loss: float
+    ) -> Tensor:
+        inside = None if document_ids is None else document_ids[:, :-1]
         with self._autocast():
-            features = self.network.features(ids[:, :-1])
+            features = self.network.features(ids[:, :-1], document_ids=inside)
             head = self.network.head_weight_VD
             return projected_loss(features, head, ids[:, 1:], mask, z_loss)[0]
 
-    def _parts(self, ids: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def _parts(
+        self, ids: Tensor, mask: Tensor, document_ids: Tensor | None
+    ) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+        """Micro-batches; the last may be smaller."""
         size = self.mesh.layout.micro_batch
-        ids, mask = ids.to(self._device), mask.to(self._device)
-        return list(zip(ids.split(size), mask.split(size), strict=True))
+        rows, masks = (x.to(self._device).split(size) for x in (ids, mask))
+        if document_ids is None:
+            return list(zip(rows, masks, [None] * len(rows), strict=True))
+        return list(zip(rows, masks, document_ids.to(self._device).split(size), strict=True))
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         if self._keys.precision == "float32":

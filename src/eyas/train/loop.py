@@ -15,7 +15,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ import torch
 from eyas.checkpoint import Fenced, latest_attempt, save
 from eyas.recipe import EyasError, Recipe
 from eyas.store import Store, StoreError
-from eyas.tokens import DataPlan, open_tokens
+from eyas.tokens import Batch, open_tokens
 from eyas.work import code_version
 
 from .mesh import rank_and_world
@@ -73,29 +73,38 @@ def train(
 
 def _loop(run: Run, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
     """Step after step to the end, or to where it is asked to stop; the facts of the last commit."""
-    while progress.step < run.steps:
-        run.files.step(progress.step)
-        _rehearse_kill(run, progress.step)
-        progress, stopping = _step(run, progress, stop)
-        if stopping:
-            break
-        if progress.step < run.steps and progress.step % run.recipe.train.checkpoint_every == 0:
-            _, progress = _commit(run, progress)
+    every, data = run.recipe.train.checkpoint_every, (run.mesh.data_rank, run.mesh.layout.data)
+    with run.tokens.stream(progress.step, run.steps, *data) as batches:
+        while progress.step < run.steps:
+            run.files.step(progress.step)
+            _rehearse_kill(run, progress.step)
+            progress, stopping = _step(run, progress, batches, stop)
+            if stopping:
+                break
+            if progress.step < run.steps and progress.step % every == 0:
+                _, progress = _commit(run, progress)
     return _commit(run, progress)[0]
 
 
-def _step(run: Run, progress: Progress, stop: Callable[[], bool]) -> tuple[Progress, bool]:
+def _step(
+    run: Run, progress: Progress, batches: Iterator[Batch], stop: Callable[[], bool]
+) -> tuple[Progress, bool]:
     """One step, and whether any rank was asked to stop."""
     number, began = progress.step, time.perf_counter()
     with run.clock.phase("data"):
-        batch = run.tokens.batch(number, run.mesh.data_rank, run.mesh.layout.data)
-    seen = _tokens_after(run.tokens.plan, number)
-    lr = learning_rate(seen, run.recipe.train)
+        batch = next(batches)
+    segment = run.tokens.plan.segment(number)
+    lr = learning_rate(segment.tokens_before(number + 1), run.recipe.train)
     counts = [len(batch.samples), *to_limbs(batch.digest)]
     if run.mesh.tensor_rank:
         counts = [0] * len(counts)
     done = run.engine.step(
-        number, batch.ids, batch.loss_mask, lr, [stop(), _overtaken(run), *counts]
+        number,
+        batch.ids,
+        batch.loss_mask,
+        lr,
+        [stop(), _overtaken(run), *counts],
+        batch.document_ids if segment.document_mask else None,
     )
     stopping, outdated, samples, *limbs = (int(n) for n in done.sums)
     if outdated:
@@ -165,11 +174,14 @@ def _overtaken(run: Run) -> bool:
 
 def _validation_loss(run: Run) -> float | None:
     """Mean loss a token over the first few batches held out, without z-loss."""
-    held_out = open_tokens(run.store, run.tokens.plan.version, split="validation")
+    version, ragged = run.tokens.plan.version, run.tokens.ragged
+    held_out = open_tokens(run.store, version, split="validation", ragged=ragged)
+    masked = held_out.plan.segments[-1].document_mask
     total, count = 0.0, 0
     for step in range(min(_VALIDATION_STEPS, held_out.steps)):
         batch = held_out.batch(step, run.mesh.data_rank, run.mesh.layout.data)
-        loss, tokens = run.engine.evaluate(batch.ids, batch.loss_mask)
+        documents = batch.document_ids if masked else None
+        loss, tokens = run.engine.evaluate(batch.ids, batch.loss_mask, documents)
         total, count = total + loss, count + tokens
     return total / count if count else None
 
@@ -181,12 +193,6 @@ def _rehearse_kill(run: Run, step: int) -> None:
     if wanted and step == wanted and run.attempt == 1 and last:
         _log.warning("rehearsing a crash: rank %d kills itself at step %d", run.mesh.rank, step)
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _tokens_after(plan: DataPlan, step: int) -> int:
-    """Tokens that the plan has handed out when `step` ends."""
-    segment = plan.segment(step)
-    return segment.tokens_seen + (step + 1 - segment.first_step) * segment.batch * segment.sequence
 
 
 def _peak_rss() -> int:

@@ -26,8 +26,15 @@ from eyas.checkpoint import (
 from eyas.plan import choose_layout
 from eyas.recipe import Recipe, UsageError
 from eyas.shape import Layout, ModelShape, model_shape, slice_holders
-from eyas.store import Store
-from eyas.tokens import DataPlan, Tokens, check_model_vocabulary, open_tokens, read_data_plan
+from eyas.store import Corrupt, Store
+from eyas.tokens import (
+    Tokens,
+    check_model_vocabulary,
+    check_recipe_plan,
+    open_tokens,
+    planned_steps,
+    read_data_plan,
+)
 from eyas.work import code_version
 
 from .clock import Clock
@@ -72,12 +79,14 @@ def run_report(recipe: Recipe, store: Store) -> TrainResult | None:
     if commit is None:
         return None
     facts = commit.facts
-    steps = recipe.train.tokens // recipe.train.global_batch
-    if not facts.get("complete") or facts["step"] < steps:
+    if not facts.get("complete") or facts["step"] < planned_steps(recipe):
         return None
     tokens = open_tokens(store)
-    _check_plan(recipe, tokens.plan)
-    _check_commit(store, model_shape(recipe, tokens.tokenizer.vocab_size), tokens, facts)
+    check_recipe_plan(recipe, tokens.plan)
+    try:
+        _check_commit(store, model_shape(recipe, tokens.tokenizer.vocab_size), tokens, facts)
+    except _Rewound:
+        return None
     if changed := _changed_keys(recipe, facts):
         raise UsageError(
             f"{store.url} holds a finished run with {changed}; use another store, or set it back"
@@ -94,11 +103,12 @@ def deciding_keys(recipe: Recipe) -> dict[str, Any]:
 def prepare(recipe: Recipe, store: Store, files: RankFiles, dtype: torch.dtype) -> Run | None:
     """Everything checked and built, the attempt taken; None if there is nothing left to do."""
     files.phase("loading")
-    tokens = open_tokens(store)
-    _check_plan(recipe, tokens.plan)
+    tokens = open_tokens(store, ragged=recipe.data.ragged)
+    check_recipe_plan(recipe, tokens.plan)
     shape = model_shape(recipe, tokens.tokenizer.vocab_size)
     check_model_vocabulary(tokens, shape.vocab_size, tokens.tokenizer_digest)
     layout = _layout(recipe, shape)
+    tokens.check_world(layout.data)
     mesh = Mesh(layout, _sharing(shape, layout), Clock(files.phase))
     mesh.layout = dataclasses.replace(layout, micro_batch=mesh.broadcast(layout.micro_batch))
     finished = mesh.rank == 0 and run_report(recipe, store) is not None
@@ -178,25 +188,6 @@ def _attempt(recipe: Recipe, store: Store) -> int:
     return take_attempt(store, payload | {"world": rank_and_world()[1], "code": code_version()})
 
 
-def _check_plan(recipe: Recipe, plan: DataPlan) -> None:
-    """The current data plan must be this recipe's. Raises UsageError."""
-    last = plan.segments[-1]
-    batch = recipe.train.global_batch // recipe.data.sequence
-    found = (last.sequence, last.batch, plan.steps)
-    wanted = (recipe.data.sequence, batch, recipe.train.tokens // recipe.train.global_batch)
-    if found != wanted:
-        names = ("data.sequence", "sequences a step", "steps")
-        differ = [
-            f"{name} {theirs} instead of {ours}"
-            for name, theirs, ours in zip(names, found, wanted, strict=True)
-            if theirs != ours
-        ]
-        raise UsageError(
-            f"data plan {plan.version} has {', '.join(differ)}; run `eyas tokenize` with this "
-            "recipe"
-        )
-
-
 def _changed_keys(recipe: Recipe, facts: Mapping[str, Any]) -> str:
     """What the commit was made with, where the recipe differs: "train.lr 0.1 (now 0.2)"."""
     now = deciding_keys(recipe)
@@ -212,7 +203,7 @@ def _check_commit(
     store: Store, shape: ModelShape, tokens: Tokens, facts: Mapping[str, Any]
 ) -> None:
     """A run goes on only as what it was: same network, same tokenizer, and a data plan that agrees
-    on everything consumed so far. Raises UsageError."""
+    on everything consumed so far. Raises UsageError; _Rewound if an older commit may do."""
     held = dataclasses.replace(ModelShape.from_dict(facts["shape"]), name=shape.name)
     if held != shape:
         raise UsageError(
@@ -224,25 +215,27 @@ def _check_commit(
             f"{store.url} holds a run with tokenizer {facts['tokenizer'][:12]}, its tokens are "
             f"now of {tokens.tokenizer_digest[:12]}; use another store for the new ones"
         )
-    before, plan = facts["data_plan"], tokens.plan
-    if before != plan.version and not _continues(
-        read_data_plan(store, before), plan, facts["step"]
-    ):
-        raise UsageError(
-            f"data plan {plan.version} differs from plan {before} in steps that the run in "
-            f"{store.url} has done; use another store for the new plan"
+    plan, step = tokens.plan, facts["step"]
+    if facts["data_plan"] == plan.version:
+        return
+    before = read_data_plan(store, facts["data_plan"])
+    if plan.agrees(before, step):
+        return
+    back = plan.goes_back(before)
+    if back is not None:
+        raise _Rewound(
+            f"the checkpoint of step {step} was made under data plan {before.version}; plan "
+            f"{plan.version} goes back to step {back} and skips samples from there on"
         )
+    raise UsageError(
+        f"data plan {plan.version} differs from plan {before.version} in steps that the run in "
+        f"{store.url} has done; use another store for the new plan"
+    )
 
 
-def _continues(old: DataPlan, new: DataPlan, step: int) -> bool:
-    """Whether both plans say the same of all steps before `step`."""
-
-    def past(plan: DataPlan) -> list[Any]:
-        done = [s for s in plan.segments if s.first_step < step]
-        cut = [dataclasses.replace(s, steps=min(s.steps, step - s.first_step)) for s in done]
-        return [plan.tokens, plan.order, plan.window, *cut]
-
-    return past(old) == past(new)
+class _Rewound(Corrupt):
+    """A checkpoint that is of no use under the current data plan; `load_newest` goes back to the
+    one before it, as from a damaged one."""
 
 
 def _process_seconds() -> float:
