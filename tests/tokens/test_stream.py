@@ -24,7 +24,7 @@ from eyas.tokens import Batch, Tokens, make_data_plan, open_tokens
 
 BLOCK = BLOCK_BYTES + 2
 """Memory of a block and the token before it."""
-BATCH = 12 * (33 * 16 + 32)
+BATCH = 12 * (33 * 8 + 32)
 """Memory of a batch of 12 samples of 32 tokens."""
 
 

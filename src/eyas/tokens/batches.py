@@ -33,6 +33,7 @@ from .rows import (
     MODULUS,
     BatchMemory,
     BlockKey,
+    FirstDocuments,
     Located,
     Rows,
     fill_rows,
@@ -60,17 +61,25 @@ Integers = npt.NDArray[np.int64]
 class Batch:
     """B samples of T tokens.
 
-    `ids` [B, T + 1] int64: inputs are `ids[:, :-1]`, targets `ids[:, 1:]`. `document_ids`
-    [B, T + 1] int64: number of the document in the split, -1 where there is none. `loss_mask`
-    [B, T] bool: which targets count, False only in padding. `samples`: the numbers of the first
-    rows; rows after them are padding. `digest`: of these samples.
+    `ids` [B, T + 1] int64: inputs are `ids[:, :-1]`, targets `ids[:, 1:]`. `loss_mask` [B, T] bool:
+    which targets count, False only in padding. `samples`: the numbers of the first rows; rows after
+    them are padding. `digest`: of these samples.
     """
 
     ids: torch.Tensor
-    document_ids: torch.Tensor
     loss_mask: torch.Tensor
     samples: tuple[int, ...]
     digest: int
+    _documents: FirstDocuments
+
+    @functools.cached_property
+    def document_ids(self) -> torch.Tensor:
+        """[B, T + 1] int64: number of each id's document in the split, -1 where there is none.
+        Worked out when it is first asked for."""
+        import torch
+
+        found = self._documents.numbers(self.ids.cpu().numpy(), self.loss_mask.cpu().numpy())
+        return torch.from_numpy(found)
 
 
 class Tokens:
@@ -97,7 +106,6 @@ class Tokens:
             first = self._sources[-1].stop_document if self._sources else 0
             self._sources.append(OpenSource(name, source, split, first))
         self._number = {source.name: i for i, source in enumerate(self._sources)}
-        self._dtype = np.result_type(*(s.blocks.dtype for s in self._sources))
         self._blocks: ByteCache[BlockKey, Block] = ByteCache(cache_bytes)
         self._memory = BatchMemory()
 
@@ -146,7 +154,7 @@ class Tokens:
         Raises UsageError for a step outside the plan or a world that does not divide the batch,
         Corrupt for a damaged block, StoreError after fork.
         """
-        return _batch(self.rows(step, rank, world))
+        return self._torch(self.rows(step, rank, world))
 
     def rows(self, step: int, rank: int = 0, world: int = 1) -> Rows:
         """As `batch`, in numpy arrays."""
@@ -172,7 +180,7 @@ class Tokens:
 
     def digest(self, batch: Batch) -> int:
         """The digest of a batch's samples, computed from its ids."""
-        return samples_digest(batch.samples, batch.ids.cpu().numpy())
+        return samples_digest(batch.samples, batch.ids.cpu().numpy(), self._dtype)
 
     def trace(
         self, step: int, rank: int | None = None, world: int = 1, text: bool = False
@@ -272,14 +280,28 @@ class Tokens:
         source, number, index = key
         return self._sources[source].blocks.read(number, index, memory)
 
+    @property
+    def _end_of_text(self) -> int:
+        return self._sources[0].end_of_text
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        """Of the tokens as stored; one tokenizer, hence one for all sources."""
+        return self._sources[0].blocks.dtype
+
     def _fill(self, where: Located, block: Callable[[BlockKey], Block]) -> Rows:
-        end_of_text = self._sources[0].end_of_text
-        return fill_rows(where, block, self._dtype, end_of_text, self._memory)
+        return fill_rows(where, block, self._end_of_text, self._memory)
+
+    def _torch(self, rows: Rows) -> Batch:
+        import torch
+
+        ids, mask = torch.from_numpy(rows.ids), torch.from_numpy(rows.loss_mask)
+        return Batch(ids, mask, rows.samples, rows.digest, rows.documents)
 
     def _text(self, key: BlockKey, start: int, stop: int) -> str:
         """The text of tokens `start` to `stop` of a block."""
         tokens = self._block(key).tokens[start + 1 : stop + 1]
-        end = self._sources[0].end_of_text
+        end = self._end_of_text
         return self.tokenizer.decode(int(i) for i in tokens if i != end)
 
 
@@ -302,7 +324,7 @@ class _Part:
         return self.tokens._read(key, memory)
 
     def build(self, where: Located, block: Callable[[BlockKey], Block]) -> Batch:
-        return _batch(self.tokens._fill(where, block))
+        return self.tokens._torch(self.tokens._fill(where, block))
 
 
 def open_tokens(
@@ -362,18 +384,6 @@ def plan_digest(tokens: Tokens, first: int, stop: int) -> int:
 
 def _reopen(url: str, version: int, split: str, cache_bytes: int, ragged: bool) -> Tokens:
     return open_tokens(open_store(url), version, split, cache_bytes, ragged)
-
-
-def _batch(rows: Rows) -> Batch:
-    import torch
-
-    return Batch(
-        torch.from_numpy(rows.ids),
-        torch.from_numpy(rows.document_ids),
-        torch.from_numpy(rows.loss_mask),
-        rows.samples,
-        rows.digest,
-    )
 
 
 def _places(source: npt.NDArray[Any], index: Integers, order: Callable[[int], Order]) -> Places:

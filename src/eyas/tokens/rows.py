@@ -1,16 +1,16 @@
-"""Rows: the samples of a rank's batch, from verified blocks to arrays, a few microseconds each.
+"""Rows: the samples of a rank's batch, from verified blocks to arrays, a nanosecond or two a token.
 
-In come places (which tokens of which block are which row) and blocks; out come ids, document
-numbers, mask and digest. The work goes some 65,000 tokens at a time, so that what is read several
-times stays in the processor's cache, and nothing is done a token or a document at a time: documents
-are runs between ends of text, laid out by one `repeat`.
+In come places (which tokens of which block are which row) and blocks; out come ids, mask, digest
+and what is needed to number the documents. A row's tokens are hashed where they lie and copied
+once. Document numbers are worked out from the ids when somebody asks for them (attention inside
+documents does): documents are runs between ends of text, laid out by one `repeat`.
 
 A batch's memory is large, and touching fresh pages costs more than filling them; so it comes from
 `BatchMemory`, which takes it back once nobody holds a tensor or array of the batch.
 
-What was consumed can be proved: the digest of samples is the sum, modulo 2^64, of xxh3_64 over
-(sample number as 8 bytes little-endian, then its sequence + 1 ids as uint32 little-endian). It adds
-over samples, hence over ranks and steps, in any order.
+What was consumed can be proved: the digest of samples is the sum, modulo 2^64, of xxh3_64 over the
+sequence + 1 ids of a sample, little-endian as wide as the tokens are stored, seeded with the
+sample's number. It adds over samples, hence over ranks and steps, in any order.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ __all__ = [
     "MODULUS",
     "BatchMemory",
     "BlockKey",
+    "FirstDocuments",
     "Located",
     "Rows",
     "Run",
@@ -45,7 +46,6 @@ __all__ = [
 ]
 
 MODULUS = 2**64
-_TOKENS_AT_A_TIME = 2**16
 _SPARE = 2
 
 Integers = npt.NDArray[np.int64]
@@ -78,13 +78,33 @@ class Located:
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch before torch: shapes and meaning as in `Batch`."""
+    """A batch before torch: `ids` [B, T + 1] int64, `loss_mask` [B, T], and the `samples` that are
+    its first rows."""
 
     ids: Integers
-    document_ids: Integers
     loss_mask: npt.NDArray[np.bool_]
     samples: tuple[int, ...]
     digest: int
+    documents: FirstDocuments
+
+
+@dataclass(frozen=True)
+class FirstDocuments:
+    """For each sample of a batch: `number` of the document that holds its first target, and whether
+    it `begins` an object, so that no document holds its first id."""
+
+    number: Integers
+    begins: npt.NDArray[np.bool_]
+    end_of_text: int
+
+    def numbers(self, ids: Integers, loss_mask: npt.NDArray[np.bool_]) -> Integers:
+        """The document [B, T + 1] of each id; -1 in padding and where no document holds it."""
+        found = np.full(ids.shape, -1, np.int64)
+        if count := len(self.number):
+            found[:count] = _numbered(ids[:count], self.number, self.end_of_text)
+            found[:count, 1:][~loss_mask[:count]] = -1
+            found[:count, 0][self.begins] = -1
+        return found
 
 
 class BatchMemory:
@@ -94,16 +114,16 @@ class BatchMemory:
     def __init__(self) -> None:
         self._spare: deque[npt.NDArray[np.uint8]] = deque(maxlen=_SPARE)
 
-    def take(self, height: int, sequence: int) -> tuple[Integers, Integers, npt.NDArray[np.bool_]]:
-        """Arrays [height, sequence + 1] int64 twice and [height, sequence] bool, not cleared."""
+    def take(self, height: int, sequence: int) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Arrays [height, sequence + 1] int64 and [height, sequence] bool, not cleared."""
         memory = self._fitting(batch_bytes(height, sequence))
         # Over a buffer that is no array, so that whatever is derived from the root holds the root.
         root = np.frombuffer(memory.data, np.uint8)
         weakref.finalize(root, self._spare.append, memory).atexit = False
         cells = height * (sequence + 1)
-        ids, documents = root[: 16 * cells].view(np.int64).reshape(2, height, sequence + 1)
-        mask = root[16 * cells :].view(np.bool_).reshape(height, sequence)
-        return ids, documents, mask
+        ids = root[: 8 * cells].view(np.int64).reshape(height, sequence + 1)
+        mask = root[8 * cells :].view(np.bool_).reshape(height, sequence)
+        return ids, mask
 
     def _fitting(self, size: int) -> npt.NDArray[np.uint8]:
         while self._spare:
@@ -118,7 +138,7 @@ class BatchMemory:
 
 def batch_bytes(height: int, sequence: int) -> int:
     """Bytes of a batch's arrays."""
-    return 16 * height * (sequence + 1) + height * sequence
+    return 8 * height * (sequence + 1) + height * sequence
 
 
 def locate_rows(
@@ -154,71 +174,60 @@ def locate_rows(
 
 
 def fill_rows(
-    where: Located,
-    block: Callable[[BlockKey], Block],
-    dtype: np.dtype[Any],
-    end_of_text: int,
-    memory: BatchMemory,
+    where: Located, block: Callable[[BlockKey], Block], end_of_text: int, memory: BatchMemory
 ) -> Rows:
-    """The rows of a batch. `dtype` holds the tokens of every block."""
-    ids, documents, mask = memory.take(where.height, where.sequence)
-    pieces, before, unheld = _pieces(where, block, end_of_text)
-    count, width = len(pieces), where.sequence + 1
-    at_a_time = max(1, _TOKENS_AT_A_TIME // width)
-    tokens = np.empty((min(at_a_time, count), width), dtype)
-    words = np.empty((len(tokens), width + 2), "<u4")
-    numbers = where.samples.astype("<i8").view("<u4").reshape(count, 2)
-    digest = 0
-    for first in range(0, count, at_a_time):
-        stop = min(first + at_a_time, count)
-        part, word = tokens[: stop - first], words[: stop - first]
-        np.concatenate(pieces[first:stop], out=part.reshape(-1))
-        word[:, :2], word[:, 2:] = numbers[first:stop], part
-        digest += sum(map(xxhash.xxh3_64_intdigest, word))
-        ids[first:stop] = part
-        documents[first:stop] = _numbered(part, before[first:stop], end_of_text)
-    _mask(where, ids, documents, mask, end_of_text)
-    documents[unheld, 0] = -1
-    return Rows(ids, documents, mask, tuple(where.samples.tolist()), digest % MODULUS)
+    """The rows of a batch."""
+    ids, mask = memory.take(where.height, where.sequence)
+    pieces, documents = _pieces(where, block, end_of_text)
+    numbers, count = where.samples.tolist(), len(pieces)
+    digest = sum(map(_hashed, pieces, numbers)) % MODULUS
+    if pieces:
+        np.concatenate(pieces, out=ids[:count].reshape(-1))
+    mask[:count] = True
+    length = where.stop - where.start
+    for row in np.flatnonzero(length < where.sequence).tolist():
+        mask[row, length[row] :] = False
+    ids[count:], mask[count:] = end_of_text, False
+    return Rows(ids, mask, tuple(numbers), digest, documents)
 
 
-def samples_digest(samples: tuple[int, ...], ids: Integers) -> int:
-    """The digest of samples from their ids [rows, sequence + 1]; see the head of this file."""
-    words = np.empty((len(samples), ids.shape[1] + 2), "<u4")
-    words[:, :2] = np.array(samples, "<i8").view("<u4").reshape(len(samples), 2)
-    words[:, 2:] = ids[: len(samples)]
-    return sum(map(xxhash.xxh3_64_intdigest, words)) % MODULUS
+def samples_digest(samples: tuple[int, ...], ids: Integers, dtype: np.dtype[Any]) -> int:
+    """The digest of samples from their ids [rows, sequence + 1], stored as `dtype`; see the head of
+    this file."""
+    return sum(map(_hashed, ids[: len(samples)].astype(dtype), samples)) % MODULUS
+
+
+def _hashed(ids: npt.NDArray[Any], number: int) -> int:
+    return xxhash.xxh3_64_intdigest(ids.data, seed=number)
 
 
 def _pieces(
     where: Located, block: Callable[[BlockKey], Block], end_of_text: int
-) -> tuple[list[npt.NDArray[Any]], Integers, list[int]]:
-    """For each row its tokens from the one before it on, filled up, and the document of its first
-    target; and the rows that begin an object."""
+) -> tuple[list[npt.NDArray[Any]], FirstDocuments]:
+    """For each row its tokens from the one before it on, filled up; and their documents."""
     starts, stops, width = where.start.tolist(), where.stop.tolist(), where.sequence + 1
-    before: list[int] = []
+    documents: list[int] = []
     pieces: list[npt.NDArray[Any]] = []
-    unheld = []
+    begins = np.zeros(len(starts), np.bool_)
     for run in where.runs:
         found = block(run.key)
         tokens, ends, number = found.tokens, found.ends.data, found.documents
         for row in range(run.first, run.stop):
             start = starts[row]
-            before.append(number + bisect.bisect_left(ends, start))
+            documents.append(number + bisect.bisect_left(ends, start))
             pieces.append(tokens[start : stops[row] + 1])
-            if found.first and not start:
-                unheld.append(row)
+            begins[row] = found.first and not start
     for row in np.flatnonzero(where.stop - where.start < where.sequence).tolist():
         short, pieces[row] = pieces[row], np.full(width, end_of_text, pieces[row].dtype)
         pieces[row][: len(short)] = short
-    return pieces, np.array(before, np.int64), unheld
+    return pieces, FirstDocuments(np.array(documents, np.int64), begins, end_of_text)
 
 
-def _numbered(tokens: npt.NDArray[Any], before: Integers, end_of_text: int) -> Integers:
-    """Documents of `tokens` [rows, width], where `before` [rows] is that of the second token of
-    each row. A row is cut into runs, one more than it has ends of text (the last token aside)."""
-    rows, width = tokens.shape
-    ends = np.flatnonzero(tokens[:, :-1] == end_of_text)
+def _numbered(ids: Integers, before: Integers, end_of_text: int) -> Integers:
+    """Documents of `ids` [rows, width], where `before` [rows] is that of the second id of each row.
+    A row is cut into runs, one more than it has ends of text (the last id aside)."""
+    rows, width = ids.shape
+    ends = np.flatnonzero(ids[:, :-1] == end_of_text)
     row = ends // (width - 1)
     runs = np.bincount(row, minlength=rows) + 1
     head = np.cumsum(runs) - runs  # the run at which each row begins
@@ -228,23 +237,6 @@ def _numbered(tokens: npt.NDArray[Any], before: Integers, end_of_text: int) -> I
     edges[head] = np.arange(0, rows * width, width)
     edges[inner] = ends + row + 1
     edges[-1] = rows * width
-    lead = before - (tokens[:, 0] == end_of_text) - head
+    lead = before - (ids[:, 0] == end_of_text) - head
     numbers = np.arange(len(edges) - 1) + np.repeat(lead, runs)
     return np.repeat(numbers, edges[1:] - edges[:-1]).reshape(rows, width)
-
-
-def _mask(
-    where: Located,
-    ids: Integers,
-    documents: Integers,
-    mask: npt.NDArray[np.bool_],
-    end_of_text: int,
-) -> None:
-    """Which targets count; what a short sample lacks is in no document, and so are missing rows."""
-    count = len(where.samples)
-    mask[:count] = True
-    length = where.stop - where.start
-    for row in np.flatnonzero(length < where.sequence).tolist():
-        documents[row, length[row] + 1 :] = -1
-        mask[row, length[row] :] = False
-    ids[count:], documents[count:], mask[count:] = end_of_text, -1, False
