@@ -1,6 +1,6 @@
 """How good the shuffle is: our order against a true permutation of all samples.
 
-    python bench/shuffle.py [--objects 64] [--blocks 64] [--window 32]
+    python bench/shuffle.py [--objects 64] [--blocks 64] [--window 128]
 
 One epoch of samples of 2,048 tokens (uint16: 256 to a block) is laid out by `ShuffledOrder` and by
 one random permutation of them all, which needs 8 bytes a sample in memory. For batches of several

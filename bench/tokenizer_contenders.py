@@ -68,7 +68,7 @@ def read(path: Path) -> Texts:
 
 
 def ours_plain(texts: Texts, task: dict[str, Any], folder: Path) -> Made:
-    """With half the items, and half of those, where the sample has too few pairs that repeat."""
+    """With as many items as the error says, where the sample has too few pairs that repeat."""
     from eyas.recipe import EyasError
     from eyas.tokens.fit import fit
 
@@ -76,8 +76,8 @@ def ours_plain(texts: Texts, task: dict[str, Any], folder: Path) -> Made:
     while True:
         try:
             return _kept(fit(texts, vocab, task["reserved"]), folder / "plain.json")
-        except EyasError:
-            vocab //= 2
+        except EyasError as error:
+            vocab = int(re.findall(r"gives (\d+) items", str(error))[0])
 
 
 def ours_multiword(texts: Texts, task: dict[str, Any], folder: Path) -> Made:

@@ -14,6 +14,11 @@ from typing import Any
 import pytest
 from lxml import html as lxml_html
 from tests.texts import write_html, write_jsonl
+from tests.tokens.made import documents, whole
+
+from eyas.recipe import Recipe
+from eyas.shape import model_shape, parameters
+from eyas.store import open_store
 
 STAGES = [
     "sources",
@@ -119,3 +124,45 @@ def test_the_whole_flight_in_a_folder(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_whole_flight_on_s3_with_tensor_parallelism(tmp_path: Path, s3_store: Any) -> None:
     _flight(tmp_path, f"{s3_store.url}/flight", "data = 1\ntensor = 2", {})
+
+
+ELSEWHERE = """
+name = "elsewhere"
+store = "{store}"
+[data]
+from = "{other}"
+sequence = 32
+[model]
+preset = "nano-1m"
+[train]
+tokens = 2304
+global_batch = 384
+lr = 3e-3
+checkpoint_every = 3
+[cluster]
+threads = 1
+"""
+
+
+@pytest.mark.slow
+def test_a_flight_on_the_tokens_and_the_tokenizer_of_another_store(tmp_path: Path) -> None:
+    other = open_store(str(tmp_path / "other"))
+    sources = [{"name": "arabic", "languages": ["ar"]}, {"name": "rest"}]
+    whole(other, [documents(90, source) for source in range(2)], data__sources=sources)
+    recipe = tmp_path / "elsewhere.toml"
+    recipe.write_text(ELSEWHERE.format(store=tmp_path / "store", other=other.url))
+    report = _run(recipe, tmp_path / "out", {})
+    lines = {row["stage"]: row["line"] for row in report["stages"]}
+    assert list(lines) == STAGES
+    assert lines["corpus"] == "none: the data comes from elsewhere"
+    assert "512 items" in lines["tokenizer"]
+    assert lines["tokens"] == "nothing to encode; data plan 1, 6 steps"
+    assert "equals an undisturbed run's" in lines["train"]
+    assert "greedy text equal" in lines["export"]
+    assert "POST /v1/completions answered" in lines["serve"]
+    assert [note for note in report["notes"] if note.startswith("source arabic: ")]
+    planned = json.loads((tmp_path / "store" / "run" / "plan.json").read_text())["plan"]
+    exported = json.loads((tmp_path / "out" / "export" / "config.json").read_text())
+    assert exported["vocab_size"] == 512
+    shape = model_shape(Recipe.load(recipe), 512)
+    assert planned["parameters"] == parameters(shape)

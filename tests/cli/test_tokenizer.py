@@ -45,6 +45,20 @@ def test_inspect_tells_figures_items_examples_and_the_round_trip(
     assert any(c in shown for c in "النهكت")
 
 
+def test_inspect_tells_what_became_of_the_list_of_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(str(tmp_path / "store"))
+    commit_corpus(store, [documents(60, source, words=30) for source in range(2)])
+    names = tmp_path / "names.txt"
+    names.write_text("Nobody Knows\n", "utf-8")
+    keys = {"tokenizer__multiword": True, "tokenizer__entities": str(names)}
+    train_tokenizer(recipe(store, **keys), store)
+    assert main(["tokenizer", store.url, "inspect"]) == 0
+    shown = capsys.readouterr().out
+    assert "\nname list    0 of 1 are one item; where they stand in the text, 0 of 0 times" in shown
+
+
 def test_what_is_shown_of_a_text_is_isolated_and_on_one_line(
     made: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

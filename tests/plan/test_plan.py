@@ -1,5 +1,6 @@
 """Promises: the layout is legal and chosen purely; the plan adds up; it is held against the run."""
 
+import dataclasses
 import json
 
 import pytest
@@ -77,6 +78,54 @@ def test_a_plan_adds_up():
     assert plan.checkpoint_bytes == 12 * plan.parameters
     assert plan.checkpoints == 3
     assert plan.fits
+
+
+RAMP = [
+    {"tokens": 409_600, "global_batch": 8192},
+    {"tokens": 614_400, "sequence": 1024, "weights": {}},
+]
+
+
+def test_milestones_are_part_of_the_plan():
+    plan = make_plan(recipe(data={"sequence": 256, "milestones": RAMP}), MACHINE)
+    assert [(p.first_step, p.steps, p.batch, p.sequence) for p in plan.phases] == [
+        (0, 100, 16, 256),
+        (100, 25, 32, 256),
+        (125, 47, 8, 1024),
+    ]
+    assert plan.steps == 172
+    assert plan.tokens == 100 * 4096 + 72 * 8192
+    assert plan.checkpoints == 2
+    assert plan.step_seconds == pytest.approx(sum(plan.step.values()))
+    assert plan.tokens_per_s == pytest.approx(plan.tokens / 172 / plan.step_seconds)
+    shape = preset_shape("nano-5m")
+    assert plan.flops == pytest.approx(
+        flops_per_token(shape, 256) * (100 * 4096 + 25 * 8192)
+        + flops_per_token(shape, 1024) * 47 * 8192
+    )
+    assert "from step 125 on: 8.19K a step, sequence 1024" in plan.render()
+    assert json.loads(json.dumps(plan.to_dict()))["phases"][2]["sequence"] == 1024
+
+
+def test_the_micro_batch_fits_where_the_sequence_is_longest():
+    ramp = {"tokens": 4096, "sequence": 2048, "global_batch": 32_768}
+    keys = {"sequence": 256, "milestones": [ramp]}
+    short, grown = (
+        choose_layout(recipe(data=data), memory=int(1.5 * GIB)).micro_batch
+        for data in ({"sequence": 256}, keys)
+    )
+    assert grown < short
+    plan = make_plan(recipe(data=keys), dataclasses.replace(MACHINE, memory=int(1.5 * GIB)))
+    assert plan.fits
+    alone = recipe(data={"sequence": 2048}, train={"tokens": "1M", "global_batch": 32_768})
+    assert plan.memory_total <= make_plan(alone, MACHINE).memory_total
+
+
+def test_a_later_batch_that_the_ranks_do_not_divide_is_said_in_the_plan():
+    keys = {"sequence": 256, "milestones": [{"tokens": 8192, "global_batch": 256 * 9}]}
+    with pytest.raises(UsageError, match="from step 2 on the global batch has 9 sequences"):
+        choose_layout(recipe(data=keys), memory=16 * GIB)
+    assert choose_layout(recipe(data=keys | {"ragged": True}), memory=16 * GIB).data == 2
 
 
 def test_the_vocabulary_is_the_tokenizers_that_the_recipe_will_train():

@@ -179,7 +179,7 @@ def test_what_is_wrong_in_a_table_of_a_list_is_named() -> None:
     text = _problems('[data]\nsources = [{ name = "a", wieght = 1 }]')
     assert "data.sources[0].wieght: no such key; did you mean weight?" in text
     assert "write a list of tables" in _problems("[data]\nsources = { name = 1 }")
-    assert "data.sources[0]: 3 is not a section" in _problems("[data]\nsources = [3]")
+    assert "data.sources[0]: 3 is not a table" in _problems("[data]\nsources = [3]")
     text = _problems('[data]\nmilestones = [{ tokens = 1, weights = { a = "b" } }]')
     assert "data.milestones[0].weights" in text
     assert "write a number" in text
@@ -193,6 +193,7 @@ def test_what_is_wrong_in_a_table_of_a_list_is_named() -> None:
         ('{ name = "a" }, { name = "b" }', "a and b both take all that is left"),
         ('{ name = "a", weight = 0 }', "every weight is 0"),
         ('{ name = "a", from = "x", languages = ["en"] }', "data.sources[0].languages"),
+        ('{ name = "a", from = "msd:x" }', 'no kind of source "msd:"; did you mean mds?'),
     ],
 )
 def test_impossible_mixtures_are_refused(sources: str, expected: str) -> None:
@@ -211,3 +212,19 @@ def test_impossible_mixtures_are_refused(sources: str, expected: str) -> None:
 def test_impossible_milestones_are_refused(milestones: str, expected: str) -> None:
     text = f'[data]\nsources = [{{ name = "ab" }}]\nmilestones = [{milestones}]'
     assert expected in _problems(text)
+
+
+@pytest.mark.parametrize("section", ["tokenizer", "data"])
+def test_what_is_taken_from_a_store_is_not_taken_from_files(section: str) -> None:
+    text = _problems(f'[{section}]\nfrom = "hf:./files"')
+    assert f'{section}.from: "hf:" is no store; write s3://bucket/prefix or a folder' in text
+    for legal in ("s3://bucket/run", "./a:b", "/data/run"):
+        Recipe.parse(HEAD + f'[{section}]\nfrom = "{legal}"', "r.toml")
+
+
+def test_the_kinds_of_foreign_sources_are_those_that_are_read() -> None:
+    from eyas.tokens.foreign import KINDS
+
+    for kind in KINDS:
+        text = f'[data]\nsources = [{{ name = "a", from = "{kind}:./files" }}]'
+        assert Recipe.parse(HEAD + text, "r.toml").data.sources[0].from_ == f"{kind}:./files"

@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from tests.model.test_healing import reciter
 from tests.serve.made import SHAPE, Bytes, Script, random_model
 
 from eyas.model import Model
@@ -176,6 +177,24 @@ def test_healing_is_done_for_the_request_that_asks_for_it() -> None:
         for body in ({}, {"token_healing": True}, {"token_healing": None}):
             client.completions.create(model="m", prompt="x", max_tokens=2, extra_body=body)
     assert script.healed == [False, True, False]
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_a_healed_answer_streams_only_what_is_new(echo: bool) -> None:
+    with (
+        start_server({"m": reciter("we live in the United States")}) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        asked: dict[str, Any] = {"model": "m", "prompt": "we live in the Uni", "max_tokens": 9}
+        asked |= {"temperature": 0, "echo": echo, "extra_body": {"token_healing": True}}
+        whole = client.completions.create(**asked)
+        stream = client.completions.create(stream=True, **asked)
+        text = "".join(c.text for chunk in stream for c in chunk.choices)
+    assert whole.choices[0].text == (asked["prompt"] if echo else "") + "ted States"
+    assert text == whole.choices[0].text
+    assert whole.choices[0].finish_reason == "stop"
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens == 2
 
 
 def test_echo_gives_the_prompt_back_before_the_answer(client: openai.OpenAI) -> None:

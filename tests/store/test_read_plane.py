@@ -15,12 +15,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.faults import Fault, Proxy, proxy
 from tests.seaweed import Seaweed
 
-from eyas.store import NotFound, StoreError, s3_access, s3_client
+from eyas.store import NotFound, StoreError, s3_access, s3_client, s3_read
 from eyas.store.s3 import S3Store
 from eyas.store.s3_access import Login
 from eyas.store.s3_read import Verdict, verdict
@@ -358,6 +359,25 @@ def test_a_kept_connection_that_goes_without_a_word_costs_no_try(
     assert len(served) == 3
 
 
+def test_a_read_waits_for_a_server_that_is_started_again(
+    store_at: Callable[[Answer], S3Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pauses add up to 40 seconds where each is as long as it is on average."""
+    monkeypatch.delenv("AWS_MAX_ATTEMPTS")
+    monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
+    pauses: list[float] = []
+    monkeypatch.setattr(s3_read, "time", SimpleNamespace(sleep=pauses.append))
+
+    def answer(request: Request) -> None:
+        if sum(pauses) < 40:
+            request.reply(503)
+        else:
+            request.reply(200, DATA)
+
+    assert store_at(answer).get("k") == DATA
+    assert len(pauses) == 15
+
+
 def test_a_read_goes_on_as_long_as_it_moves_forward(
     between: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,6 +443,7 @@ def test_no_log_holds_a_secret(
 ) -> None:
     """Not even with everybody's debug log switched on."""
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "eyas")
     behind.put("k", DATA)
     between.faults += [
         Fault("GET", "/k", "reset in body", after=1000),

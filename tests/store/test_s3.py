@@ -225,7 +225,19 @@ CASES: dict[str, tuple[dict[str, str | None], str, str]] = {
     "no such profile": ({"AWS_PROFILE": "nowhere"}, "s3://eyas/x", "AWS_PROFILE"),
     "no bucket": ({}, "s3://no-such-bucket/x", "there is no bucket no-such-bucket at http"),
     "nobody answers": ({"AWS_ENDPOINT_URL": "CLOSED"}, "s3://eyas/x", "does not answer"),
+    "no TLS there": ({"AWS_ENDPOINT_URL": "TLS"}, "s3://eyas/x", "does not answer .SSLError"),
     "no endpoint": ({"AWS_ENDPOINT_URL": "sesame"}, "s3://eyas/x", "AWS_ENDPOINT_URL"),
+    "no such certificates": (
+        {"AWS_CA_BUNDLE": "/nonexistent"},
+        "s3://eyas/x",
+        "AWS_CA_BUNDLE .* is /nonexistent, which is no file or folder of certificates",
+    ),
+    "no certificates in it": ({"AWS_CA_BUNDLE": __file__}, "s3://eyas/x", "AWS_CA_BUNDLE"),
+    "path of an endpoint": (
+        {"AWS_ENDPOINT_URL": "http://127.0.0.1:1/some/path/"},
+        "s3://eyas/x",
+        "http://127.0.0.1:1/some/path does not answer",
+    ),
     "tries": ({"AWS_MAX_ATTEMPTS": "none"}, "s3://eyas/x", "AWS_MAX_ATTEMPTS"),
 }
 
@@ -243,6 +255,8 @@ def test_an_error_is_a_sentence_without_credentials(
     _with_environment(monkeypatch, **changes)
     if changes.get("AWS_ENDPOINT_URL") == "CLOSED":
         monkeypatch.setenv("AWS_ENDPOINT_URL", _closed_port())
+    if changes.get("AWS_ENDPOINT_URL") == "TLS":
+        monkeypatch.setenv("AWS_ENDPOINT_URL", seaweed.endpoint.replace("http:", "https:"))
     for call in (
         lambda s: s.get("k"),
         lambda s: s.get_range("k", 0, 1),

@@ -99,3 +99,25 @@ def test_a_fresh_heartbeat_means_running(folder_store: Store) -> None:
     for host in ("a", "b"):
         os.utime(Path(folder_store.url) / f"heartbeats/{host}.json", (old, old))
     assert _rooms(folder_store)["train"].state == "missing"
+
+
+def test_rooms_whose_data_the_plan_reads_from_other_stores_are_elsewhere(
+    folder_store: Store,
+) -> None:
+    def plan(version: int, *stores: str) -> None:
+        segment = {"sources": [{"store": url} for url in stores]}
+        folder_store.put(f"data/plan-{version:06d}.json", seal({"segments": [segment]}))
+
+    plan(1, "s3://bucket/a", "s3://bucket/b", "s3://bucket/a")
+    rows = _rooms(folder_store)
+    for room in ("sources", "corpus", "tokens"):
+        assert rows[room] == RoomStatus(room, "elsewhere", "in s3://bucket/a, s3://bucket/b")
+    assert rows["tokenizer"].state == "missing"
+    commit_manifest(folder_store, Manifest("corpus", "id"))
+    assert _rooms(folder_store)["corpus"].state == "done"
+    plan(2, "s3://bucket/a", "")
+    assert _rooms(folder_store)["tokens"].state == "missing"
+    plan(3, "s3://bucket/a")
+    assert _rooms(folder_store)["tokens"].state == "elsewhere"
+    folder_store.put("data/plan-000004.json", b"torn")
+    assert _rooms(folder_store)["tokens"].state == "missing"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from eyas.recipe import Phase
 from eyas.store import Manifest, ObjectRef, identity
 from eyas.tokens.data_plan import DataPlan
 from eyas.tokens.order import ORDER
-from eyas.tokens.phases import Phase, Rules, Skip, lay_out
+from eyas.tokens.phases import Rules, Skip, lay_out
 from eyas.tokens.plan_sources import PlanSources, SourceTokens
 from eyas.tokens.selection import Source
 

@@ -176,6 +176,17 @@ def test_all_sources_may_come_from_another_store(folder_store: Store, other: Sto
     assert (source.name, source.store, source.count) == ("corpus", other.url, 2**20)
 
 
+def test_a_store_named_from_the_current_folder_is_found_from_any_other(
+    folder_store: Store, other: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Path(other.url)
+    monkeypatch.chdir(here.parent)
+    make_data_plan(recipe(folder_store, data__from=f"./{here.name}"), folder_store)
+    monkeypatch.chdir(tmp_path)
+    plan = read_data_plan(folder_store)
+    assert plan_tokens(folder_store, plan.segments[0].sources)["corpus"].store.url == other.url
+
+
 def test_a_source_that_a_store_does_not_have_is_named_with_those_it_has(made_here: Store) -> None:
     asked = _asking(recipe(made_here), sources=(DataSource("web"),))
     with pytest.raises(UsageError, match='have no source "web" but corpus'):

@@ -88,3 +88,26 @@ def test_a_list_is_replaceable_or_off_and_a_bad_one_is_named(tmp_path: Path) -> 
     mine.write_bytes(b"\xff\xfe")
     with pytest.raises(EyasError, match=r"UTF-8"):
         read_names(str(mine))
+
+
+def test_the_line_of_a_list_that_is_no_text_is_named(tmp_path: Path) -> None:
+    mine = tmp_path / "names.txt"
+    mine.write_bytes("\ufeffHill Street\nمحمد صلاح\n".encode() + b"caf\xe9 Bar\n")
+    with pytest.raises(EyasError, match=r"line 3 of .*names\.txt is not UTF-8"):
+        read_names(str(mine))
+    mine.write_bytes(b"Hill Street\nHill\x00Street\n")
+    with pytest.raises(EyasError, match=r"line 2 of .*names\.txt holds a control character"):
+        read_names(str(mine))
+    mine.write_bytes("\ufeffHill Street\r\n\tX Y\r\n".encode())
+    assert read_names(str(mine)) == ("Hill Street", "X Y")
+    with pytest.raises(EyasError, match="cannot be read"):
+        read_names(str(tmp_path))
+
+
+def test_a_given_name_of_more_words_than_an_item_may_have_makes_no_item() -> None:
+    made = train(
+        TEXTS, 480, RESERVED, multiword=Multiword(0.2, words=2, names=("river garden winter",))
+    )
+    tokenizer = Tokenizer(made.json)
+    assert len(tokenizer.encode(" river garden winter")) > 1
+    assert max(len(tokenizer.decode([i]).split()) for i in range(RESERVED, 480)) == 2

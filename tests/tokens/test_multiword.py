@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import unicodedata
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +17,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from eyas.recipe import EyasError
 from eyas.tokens import Tokenizer
-from eyas.tokens.fit import Multiword, fit, train
+from eyas.tokens.fit import Multiword, _Sample, fit, train
 from eyas.tokens.pairs import Bounds, Sequences, apply_merges, learn_merges
 from eyas.tokens.pattern import multiword_pattern, stage_one_pattern
 
@@ -74,6 +76,28 @@ def test_the_vocabulary_is_filled_exactly_and_the_share_is_a_bound() -> None:
         fit(TEXTS, 99_000, RESERVED, multiword=Multiword())
 
 
+def test_the_size_that_an_error_names_can_be_reached() -> None:
+    few = Multiword(share=0.02)
+    with pytest.raises(EyasError, match="asks for 900") as error:
+        fit(TEXTS, 900, RESERVED, multiword=few)
+    size = int(re.findall(r"about (\d+)", str(error.value))[0])
+    assert 700 < size < 900
+    assert Tokenizer(fit(TEXTS, size, RESERVED, multiword=few)).vocab_size == size
+
+
+@given(st.permutations(range(8)), st.integers(1, 120))
+def test_what_the_second_stage_looks_at_does_not_depend_on_the_order(
+    order: list[int], most: int
+) -> None:
+    texts = [f"text {n} " * (1 + n % 3) for n in range(8)] + ["text 3"]
+    kept = []
+    for arranged in (texts, [texts[n] for n in order] + texts[8:]):
+        sample = _Sample(most)
+        assert list(sample.through(arranged)) == arranged
+        kept.append(sample.texts())
+    assert kept[0] == kept[1]
+
+
 def test_the_same_texts_in_another_order_give_the_same_bytes() -> None:
     again = fit(TEXTS[::-1], 640, RESERVED, multiword=Multiword(share=0.2))
     assert again == MULTIWORD.json
@@ -108,6 +132,9 @@ _PIECES = st.sampled_from(
         "x.y",
         "...",
         ").",
+        ")).",
+        "`:\n",
+        "؛\n",
         ",",
         "-",
         '."',
@@ -135,6 +162,37 @@ def test_before_a_multi_word_merge_ids_are_those_of_the_first_stage(
     text = between.join(pieces)
     assert RUNS.encode(text).ids == PLAIN.encode(text).ids
     assert MULTIWORD.decode(MULTIWORD.encode(text)) == text
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_what_a_normaliser_leaves_comes_back(form: str) -> None:
+    tokenizer = Tokenizer(
+        fit(TEXTS, 640, RESERVED, normalisation=form, multiword=Multiword(share=0.2))
+    )
+    text = "of the e\u0301 ﷺ ﻻ ½ في هذا"
+    assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize(form, text)
+    assert len(tokenizer.encode(" of the")) == 1
+
+
+def _ends(pattern: str, text: str) -> set[int]:
+    """Where `pattern` cuts."""
+    pieces = pre_tokenizers.Split(Regex(pattern), "isolated").pre_tokenize_str(text)
+    return {end for _, (_, end) in pieces}
+
+
+@given(st.lists(_PIECES, max_size=14), st.sampled_from(["", " "]))
+@settings(max_examples=300)
+def test_no_piece_of_the_first_stage_is_cut_by_the_longer_ones(
+    pieces: list[str], between: str
+) -> None:
+    text = between.join(pieces)
+    assert _ends(multiword_pattern(), text) <= _ends(stage_one_pattern(), text)
+
+
+@pytest.mark.parametrize("signs", [");\n", ")).", "`:\n\n", " ----\n", "،\n", '"]).\n', "**:"])
+def test_a_run_of_signs_and_the_line_ends_after_it_are_one_piece(signs: str) -> None:
+    text = f"word{signs}"
+    assert _ends(multiword_pattern(), text) <= {len("word"), len(text)}
 
 
 @given(st.text())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,73 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tokens.planned import BLOCK, WINDOW, known, phase, planned
 
-from eyas.recipe import Recipe, UsageError
+from eyas.recipe import UsageError
 from eyas.tokens.data_plan import DataPlan
 from eyas.tokens.grid import Grid
 from eyas.tokens.order import ShuffledOrder, carried
-from eyas.tokens.phases import Phase, planned_steps, recipe_phases
 from eyas.tokens.plan_sources import PlanSources
-
-
-def _recipe(text: str, **train: Any) -> Recipe:
-    keys = {"tokens": 10_000, "global_batch": 320} | train
-    lines = "\n".join(f"{name} = {value}" for name, value in keys.items())
-    return Recipe.parse(
-        f'name = "t"\nstore = "./t"\n[train]\n{lines}\n[data]\nsequence = 32\n{text}', "test"
-    )
-
-
-def test_train_tokens_are_reached_by_whole_steps_rounded_down() -> None:
-    assert recipe_phases(_recipe("")) == [Phase(0, 31, 32, 10, {})]
-    assert planned_steps(_recipe("", tokens=320)) == 1
-
-
-def test_a_milestone_begins_with_the_first_step_at_which_so_many_tokens_were_seen() -> None:
-    recipe = _recipe(
-        """
-        [[data.sources]]
-        name = "a"
-        languages = ["en"]
-        [[data.sources]]
-        name = "b"
-        [[data.milestones]]
-        tokens = 3_200
-        global_batch = 640
-        [[data.milestones]]
-        tokens = 3_201
-        weights = { b = 3 }
-        [[data.milestones]]
-        tokens = 6_401
-        sequence = 64
-        """
-    )
-    assert recipe_phases(recipe, {"a": 1.0, "b": 0.0}) == [
-        Phase(0, 10, 32, 10, {"a": 1.0, "b": 0.0}),
-        Phase(10, 1, 32, 20, {"a": 1.0, "b": 0.0}),
-        Phase(11, 5, 32, 20, {"a": 1.0, "b": 3}),
-        Phase(16, 4, 64, 10, {"a": 1.0, "b": 3}),
-    ]
-    assert planned_steps(recipe) == 20
-
-
-def test_milestones_that_come_together_or_too_late_or_change_nothing_leave_no_phase() -> None:
-    recipe = _recipe(
-        """
-        [[data.milestones]]
-        tokens = 1
-        global_batch = 640
-        [[data.milestones]]
-        tokens = 2
-        global_batch = 1280
-        [[data.milestones]]
-        tokens = 5_000
-        global_batch = 1280
-        [[data.milestones]]
-        tokens = 1_000_000
-        global_batch = 32
-        """
-    )
-    assert recipe_phases(recipe) == [Phase(0, 1, 32, 10, {}), Phase(1, 7, 32, 40, {})]
 
 
 def test_tokens_seen_add_up_over_every_change() -> None:
@@ -176,6 +113,29 @@ def test_no_token_is_read_twice_in_an_epoch_however_the_sequence_changes(
     phases = [phase(12 * i, 12, sequence, 5, a=0.6, b=0.4) for i, sequence in enumerate(sequences)]
     reads = _epoch_reads(planned(sources, *phases), sources)
     assert max(reads.values()) == 1
+
+
+def test_what_a_change_of_sequence_leaves_unread_is_told() -> None:
+    sources = known({"a": [BLOCK * 40], "b": [BLOCK * 2]})
+    plan = planned(sources, phase(0, 2, a=0.5, b=0.5), phase(2, 2, 16, a=0.5, b=0.5))
+    before, after = plan.segments
+    read, begun = before.taken(8), after.taken(8)
+    assert [s.samples for s in before.sources] == [320, 16]
+    assert begun.tolist() == [16, 8], "the next window of 4 blocks, the next epoch"
+    assert plan.notes() == [
+        f'source "{name}": where data.sequence changes, at step 2, '
+        f"{begun[i] / after.sources[i].samples - read[i] / before.sources[i].samples:.0%} of an "
+        "epoch is left unread and counts as read"
+        for i, name in enumerate("ab")
+    ]
+    whole = planned(sources, phase(0, 8, a=1.0, b=0.0), phase(8, 2, 16, a=1.0, b=0.0))
+    assert whole.notes() == [], "the first window is read, the other source was not begun"
+
+
+def test_a_source_without_a_token_is_no_obstacle_as_long_as_nothing_is_taken() -> None:
+    sources = known({"a": [BLOCK * 9], "none": []})
+    plan = planned(sources, phase(0, 2, a=1.0, none=0.0), phase(2, 2, sequence=16, a=1.0, none=0.0))
+    assert plan.epochs()["none"] == 0.0
 
 
 @given(

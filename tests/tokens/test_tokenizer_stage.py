@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tokens.made import commit_corpus, documents, recipe
 
-from eyas.recipe import EyasError
-from eyas.store import Corrupt, Store, open_store, read_object
-from eyas.tokens import load_tokenizer, train_tokenizer
-from eyas.tokens.sample import quotas, sample_documents
+from eyas.recipe import DataSource, EyasError, Recipe
+from eyas.store import Corrupt, ObjectInfo, Store, StoreError, open_store, read_object
+from eyas.store.folder import FolderStore
+from eyas.tokens import load_tokenizer, tokenizer_size, train_tokenizer
+from eyas.tokens.encode import held_out
+from eyas.tokens.foreign import text_pieces_of
+from eyas.tokens.sample import Sampled, quotas, sample_documents
+from eyas.tokens.texts import CorpusTexts, ForeignTexts, recipe_texts
+
+MDS = Path(__file__).parent / "data" / "mds"
+
+
+def _with_sources(store: Store, *urls: str, **keys: Any) -> Recipe:
+    """Sources named a, b, c; an empty URL is the own corpus."""
+    made = recipe(store, **keys)
+    sources = tuple(DataSource(name=n, from_=url) for n, url in zip("abc", urls, strict=False))
+    return dataclasses.replace(made, data=dataclasses.replace(made.data, sources=sources))
+
+
+def _lines(path: Path, rows: Sequence[dict[str, Any]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return f"hf:{path}"
+
+
+def _rows(count: int, source: int, language: str = "") -> list[dict[str, Any]]:
+    rows = [{"text": d["text"]} for d in documents(count, source, words=40)]
+    return [row | {"language": language} for row in rows] if language else rows
+
+
+def _foreign(url: str, share: float = 0.25, **bounds: int) -> ForeignTexts:
+    place, pieces = text_pieces_of("data.sources", url)
+    return ForeignTexts(url.partition(":")[0], place, pieces, share, **bounds)
 
 
 @given(
@@ -40,7 +80,8 @@ def test_temperature_gives_rare_languages_more_than_their_share() -> None:
 def test_a_sample_is_fair_deterministic_and_of_one_split(folder_store: Store) -> None:
     corpus = commit_corpus(folder_store, [documents(150, source, words=40) for source in range(3)])
     first, again = (
-        list(sample_documents(folder_store, corpus, "train", 60_000, 0.5)) for _ in range(2)
+        list(sample_documents([CorpusTexts(folder_store, corpus)], "train", 60_000, 0.5))
+        for _ in range(2)
     )
     assert first == again
     size = sum(len(d.text.encode()) for d in first)
@@ -93,7 +134,10 @@ def test_a_multi_word_tokenizer_says_what_its_items_are(
     assert facts["vocab_size"] == 700
     assert 0 < facts["multiword_share"] <= 0.45
     assert facts["multiword_items"] > 0
-    assert facts["entities"]["listed"] == 2
+    entities = facts["entities"]
+    assert entities["listed"] == 2
+    assert 0 <= entities["occurrences_single"] <= entities["occurrences"]
+    assert entities["occurrence_coverage"] <= 1
     assert load_tokenizer(folder_store).vocab_size == 700
     standing = train_tokenizer(asked, folder_store)
     assert standing.version == 1
@@ -120,10 +164,27 @@ def test_the_tokenizer_of_another_store_is_taken_verified_and_kept(
     assert load_tokenizer(store).digest == theirs.facts["digest"]
 
 
+def test_the_size_of_a_tokenizer_that_is_taken_is_that_of_its_file(
+    folder_store: Store, tmp_path: Path
+) -> None:
+    other = open_store(str(tmp_path / "other"))
+    commit_corpus(other, [documents(60, words=40)])
+    train_tokenizer(recipe(other), other)
+    asked = {"tokenizer__vocab_size": 9000}
+    assert tokenizer_size(recipe(folder_store, **asked)) == 9000
+    assert tokenizer_size(recipe(folder_store, tokenizer__from=other.url, **asked)) == 512
+    assert tokenizer_size(recipe(folder_store, data__from=other.url, **asked)) == 512
+
+
+def test_without_a_corpus_the_error_names_both_ways_to_a_tokenizer(folder_store: Store) -> None:
+    with pytest.raises(EyasError, match=r"eyas curate RECIPE.*\[tokenizer\] from"):
+        train_tokenizer(recipe(folder_store), folder_store)
+
+
 def test_a_damaged_or_missing_tokenizer_is_not_taken(folder_store: Store, tmp_path: Path) -> None:
     other = open_store(str(tmp_path / "other"))
     asked = recipe(folder_store, tokenizer__from=other.url)
-    with pytest.raises(EyasError, match=r"holds no tokenizer \(tokenizer.from\)"):
+    with pytest.raises(EyasError, match="holds no tokenizer to take over"):
         train_tokenizer(asked, folder_store)
     commit_corpus(other, [documents(60, words=40)])
     key = train_tokenizer(recipe(other), other).objects[0].key
@@ -133,3 +194,201 @@ def test_a_damaged_or_missing_tokenizer_is_not_taken(folder_store: Store, tmp_pa
     with pytest.raises(Corrupt, match=key):
         train_tokenizer(asked, folder_store)
     assert not list(folder_store.list())
+
+
+def test_a_tokenizer_is_trained_on_foreign_text_alone(store: Store, tmp_path: Path) -> None:
+    web = _lines(tmp_path / "web.jsonl", _rows(120, 0, "en"))
+    books = tmp_path / "books"
+    books.mkdir()
+    pq.write_table(pa.table({"text": [r["text"] for r in _rows(90, 1)]}), books / "a.parquet")
+    asked = _with_sources(store, web, f"hf:{books}", f"mds:{MDS / 'text'}")
+    manifest = train_tokenizer(asked, store)
+    assert manifest.facts["vocab_size"] == 512
+    assert manifest.facts["measured_on"] == "validation"
+    assert manifest.facts["trained_on"].keys() == {"en", "und"}
+    assert manifest.facts["fertility"] > 1
+    assert load_tokenizer(store).json == read_object(store, manifest.objects[0])
+    (listed,) = manifest.inputs
+    found = json.loads(read_object(store, listed))
+    assert {f["url"] for source in found for f in source["files"]} >= {
+        str(tmp_path / "web.jsonl"),
+        str(books / "a.parquet"),
+    }
+    assert train_tokenizer(asked, open_store(store.url)) == manifest
+
+
+def test_the_same_foreign_text_gives_the_same_file_wherever_it_lies_and_whatever_it_is_called(
+    tmp_path: Path,
+) -> None:
+    digests = []
+    for place in ("one", "two"):
+        urls = [_lines(tmp_path / place / f"{n}.jsonl", _rows(90, n)) for n in range(2)]
+        store = open_store(str(tmp_path / f"store-{place}"))
+        asked = _with_sources(store, *urls, tokenizer__sample_bytes=40_000)
+        manifest = train_tokenizer(asked, store)
+        digests.append(manifest.facts["digest"])
+        sources = tuple(
+            dataclasses.replace(s, name=f"other-{s.name}", weight=3.0)
+            for s in reversed(asked.data.sources)
+        )
+        other = dataclasses.replace(asked, data=dataclasses.replace(asked.data, sources=sources))
+        assert train_tokenizer(other, store) == manifest
+    assert digests[0] == digests[1]
+
+
+def test_corpus_and_foreign_text_are_both_heard(folder_store: Store, tmp_path: Path) -> None:
+    commit_corpus(folder_store, [documents(90, words=40)])
+    word = "zyzzyvas"
+    web = _lines(tmp_path / "web.jsonl.gz", [{"text": f"{word} {n} " * 30} for n in range(60)])
+    alone = train_tokenizer(recipe(folder_store), folder_store)
+    assert len(load_tokenizer(folder_store).encode(f" {word}")) > 1
+    asked = _with_sources(folder_store, "", web)
+    both = train_tokenizer(asked, folder_store)
+    assert both.version == alone.version + 1
+    assert len(load_tokenizer(folder_store).encode(f" {word}")) == 1
+    assert both.facts["trained_on"].keys() == {"ar", "en", "und"}
+    assert both.facts["languages"].keys() == {"ar", "en", "und"}
+    lines = _lines(tmp_path / "lines.jsonl", _rows(90, 1))
+    only = train_tokenizer(_with_sources(folder_store, lines), folder_store)
+    assert only.facts["trained_on"].keys() == {"und"}
+
+
+def test_a_changed_file_of_a_foreign_source_makes_another_tokenizer(
+    folder_store: Store, tmp_path: Path
+) -> None:
+    asked = _with_sources(folder_store, _lines(tmp_path / "web.jsonl", _rows(90, 0)))
+    first = train_tokenizer(asked, folder_store)
+    _lines(tmp_path / "web.jsonl", _rows(95, 0))
+    assert train_tokenizer(asked, folder_store).identity != first.identity
+
+
+def test_a_source_of_ids_is_no_text(folder_store: Store) -> None:
+    for url in (f"mds:{MDS / 'int32'}", f"megatron:{MDS.parent / 'megatron'}"):
+        with pytest.raises(EyasError, match=r"eyas curate RECIPE.*\[tokenizer\] from"):
+            train_tokenizer(_with_sources(folder_store, url), folder_store)
+    commit_corpus(folder_store, [documents(90, words=40)])
+    asked = _with_sources(folder_store, f"mds:{MDS / 'int32'}")
+    assert train_tokenizer(asked, folder_store).facts["trained_on"].keys() == {"ar", "en"}
+
+
+def test_a_source_of_the_corpus_needs_one_whatever_else_has_text(
+    folder_store: Store, tmp_path: Path
+) -> None:
+    web = _lines(tmp_path / "web.jsonl", _rows(90, 0))
+    with pytest.raises(EyasError, match="eyas curate RECIPE"):
+        train_tokenizer(_with_sources(folder_store, "", web), folder_store)
+    assert not list(folder_store.list())
+
+
+def test_held_out_documents_of_foreign_text_are_never_trained_on(tmp_path: Path) -> None:
+    rows = _rows(200, 0)
+    texts = _foreign(_lines(tmp_path / "web.jsonl", rows), share=0.3)
+    train, validation = (
+        {d.text for d in sample_documents([texts], split, 10**9, 0.0)}
+        for split in ("train", "validation")
+    )
+    assert validation == {r["text"] for r in rows if held_out(r["text"].encode(), 0.3)}
+    assert train == {r["text"] for r in rows} - validation
+    by_folder = _foreign(f"mds:{MDS / 'text'}")
+    (first, *_) = sample_documents([by_folder], "validation", 10**9, 0.0)
+    assert first.text.startswith("validation document")
+
+
+def test_no_more_of_foreign_sources_is_looked_at_than_is_allowed(
+    folder_store: Store, tmp_path: Path
+) -> None:
+    for n in range(9):
+        _lines(tmp_path / "web" / f"{n}.jsonl", [{"text": f"{n} " * 50, "url": str(n)}] * 40)
+    url = f"hf:{tmp_path / 'web'}"
+    seen = [d.url for d in sample_documents([_foreign(url, 0.0, objects=3)], "train", 10**9, 0.0)]
+    assert len(set(seen)) == 3
+    assert len(seen) == 3 * 40
+    bounded = _foreign(url, 0.0, objects=4, most=4 * 10 * 100)
+    assert len(list(bounded.sizes("train"))) == 4 * 10
+    found = recipe_texts(
+        _with_sources(folder_store, url, f"hf:{tmp_path / 'web/1.jsonl'}"), folder_store
+    )
+    assert [(t.objects, t.most) for t in found.foreign.values()] == [(32, 2 * 2**30)] * 2
+
+
+@pytest.mark.parametrize(("temperature", "arabic"), [(0.0, 10_000), (1.0, 20_000 / 7)])
+def test_what_a_sample_remembers_does_not_change_what_it_takes(
+    temperature: float, arabic: float
+) -> None:
+    """Many more documents than the quota: the first pass forgets most of them on the way."""
+
+    class Made:
+        def sizes(self, split: str) -> Iterator[tuple[str, str, int]]:
+            return ((f"{n}", "en" if n % 7 else "ar", 90 + n % 21) for n in range(5000))
+
+        def documents(self, split: str, chosen: Callable[[str, str], bool]) -> Iterator[Sampled]:
+            for name, language, size in self.sizes(split):
+                if chosen(name, language):
+                    yield Sampled(language, "x" * size, 1, name)
+
+    taken = list(sample_documents([Made()], "train", 20_000, temperature))
+    size = sum(len(d.text) for d in taken)
+    assert 19_500 < size <= 20_000
+    heard = sum(len(d.text) for d in taken if d.language == "ar")
+    assert heard == pytest.approx(arabic, abs=120)
+    hashes = {
+        language: sorted(
+            (xxhash.xxh3_64_intdigest(name.encode()), name)
+            for name, found, _ in Made().sizes("train")
+            if found == language
+        )
+        for language in ("en", "ar")
+    }
+    for language, order in hashes.items():
+        names = {d.url for d in taken if d.language == language}
+        assert names == {name for _, name in order[: len(names)]}
+
+
+class _OutOfReach(FolderStore):
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        raise StoreError("no route to the host")
+
+
+def test_a_tokenizer_that_was_taken_stays_when_its_origin_is_gone_or_out_of_reach(
+    store: Store,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = open_store(str(tmp_path / "other"))
+    commit_corpus(other, [documents(60, words=40)])
+    train_tokenizer(recipe(other), other)
+    asked = recipe(store, tokenizer__from=other.url)
+    taken = train_tokenizer(asked, store)
+    other.delete([info.key for info in other.list()])
+    with caplog.at_level(logging.WARNING, "eyas.tokens"):
+        assert train_tokenizer(asked, store) == taken
+    assert f"{other.url}: the tokenizer that was taken from there" in caplog.text
+    assert tokenizer_size(asked) == 512
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            sys.modules["eyas.tokens.tokenizer_stage"],
+            "open_store",
+            lambda url: _OutOfReach(url) if url == other.url else open_store(url),
+        )
+        caplog.clear()
+        assert train_tokenizer(asked, store) == taken
+        assert "no route to the host" in caplog.text
+        with pytest.raises(StoreError, match="no route"):
+            train_tokenizer(asked, open_store(str(tmp_path / "new")))
+    elsewhere = recipe(store, tokenizer__from=str(tmp_path / "third"))
+    with pytest.raises(EyasError, match="third holds no tokenizer to take over"):
+        train_tokenizer(elsewhere, store)
+
+
+def test_a_run_keeps_its_tokenizer_by_naming_its_own_store(
+    folder_store: Store, tmp_path: Path
+) -> None:
+    commit_corpus(folder_store, [documents(60, words=40)])
+    trained = train_tokenizer(recipe(folder_store), folder_store)
+    web = _lines(tmp_path / "web.jsonl", _rows(90, 0))
+    asked = _with_sources(folder_store, "", web, tokenizer__from=folder_store.url)
+    kept = train_tokenizer(asked, folder_store)
+    assert kept.facts["digest"] == trained.facts["digest"]
+    assert train_tokenizer(asked, folder_store) == kept

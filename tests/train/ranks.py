@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
 import eyas.train.engine as engine_module
+import eyas.train.prepare as prepare_module
 from eyas.model import projected_loss
 from eyas.recipe import Recipe, Train
 from eyas.shape import Layout, ModelShape, slice_holders
 from eyas.store import Store, open_store
+from eyas.tokens import skip_samples
 from eyas.train import Engine, Mesh, StepResult, train
 
 SEQUENCE = 12
@@ -85,7 +88,8 @@ def _double_loss(
 def whole_run(rank: int, world: int, url: str, text: str, fault: str = "") -> dict[str, Any]:
     """`train` as this rank. Faults: "kill:STEP" (the last rank, as that step begins), "kill-put:N"
     (the last rank, at its Nth write of a checkpoint), "stop:STEP" (rank 0 is asked to stop),
-    "nan:STEP" (a weight goes bad before that step)."""
+    "nan:STEP" (a weight goes bad before that step), "amend" (the data plan, after rank 0 has opened
+    it and before the last rank does)."""
     torch.set_num_threads(1)
     kind, _, number = fault.partition(":")
     last = rank == world - 1
@@ -94,6 +98,8 @@ def whole_run(rank: int, world: int, url: str, text: str, fault: str = "") -> di
         store = _Deadly(store, int(number))  # type: ignore[assignment]
     if kind == "nan":
         _spoil(int(number))
+    if kind == "amend":
+        _amend_between(store, last)
     result = train(
         Recipe.parse(text, "test"), store, stop=_asked(kind, int(number or -1), rank, last)
     )
@@ -106,6 +112,23 @@ def double_run(rank: int, world: int, url: str, text: str) -> dict[str, Any]:
     engine_module.projected_loss = _double_loss  # type: ignore[assignment]
     recipe = Recipe.parse(text, "test")
     return train(recipe, open_store(url), dtype=torch.float64).to_dict()
+
+
+def _amend_between(store: Store, last: bool) -> None:
+    """The first time that ranks open the tokens, the last rank is late and finds another plan."""
+    real = prepare_module.open_tokens
+
+    def opened(*arguments: Any, **keys: Any) -> Any:
+        prepare_module.open_tokens = real
+        if last:
+            dist.barrier()
+            skip_samples(store, 60, 66, 5)
+            return real(*arguments, **keys)
+        tokens = real(*arguments, **keys)
+        dist.barrier()
+        return tokens
+
+    prepare_module.open_tokens = opened  # type: ignore[assignment]
 
 
 def _asked(kind: str, at: int, rank: int, last: bool) -> Callable[[], bool]:

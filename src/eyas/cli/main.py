@@ -45,7 +45,7 @@ NOUNS = {
     "recipe": "check, show, schema",
     "corpus": "inspect, what-if, remove",
     "tokenizer": "inspect, compare",
-    "tokens": "stats, verify",
+    "tokens": "stats, verify, skip",
     "checkpoints": "list, verify, gc",
     "jobs": "list, show, logs, stop",
     "studio": "keys, files, custom models",

@@ -16,8 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from eyas.plan import make_plan
+    from eyas.tokens import tokenizer_size
 
-    plan = make_plan(load_recipe(args))
+    recipe = load_recipe(args)
+    plan = make_plan(recipe, vocab_size=tokenizer_size(recipe))
     if args.json:
         print_json(plan.to_dict())
     else:

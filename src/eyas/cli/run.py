@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from eyas.plan import choose_layout
     from eyas.recipe import EyasError, UsageError
+    from eyas.tokens import tokenizer_size
 
     from .stages import STAGES, Flight, forget, keep_summary
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.only and args.force and args.only != args.force:
         raise UsageError(f"--force {args.force} would not run it again beside --only {args.only}")
     recipe = load_recipe(args)
-    choose_layout(recipe, recipe.tokenizer.vocab_size)  # illegal: said now, not after an hour
+    choose_layout(recipe, tokenizer_size(recipe))  # illegal: said now, not after an hour
     flight = Flight(recipe, recipe_store(recipe), Path(args.out or f"out/{recipe.name}"))
     try:
         flight.out.mkdir(parents=True, exist_ok=True)

@@ -76,7 +76,9 @@ class Flight:
 
 def sources(flight: Flight) -> str:
     from eyas.corpus import fetch_sources
+    from eyas.tokens import check_sources
 
+    check_sources(flight.recipe)
     manifest = fetch_sources(flight.recipe, flight.store)
     packages = manifest.facts.get("packages", [])
     if not packages:
@@ -159,8 +161,8 @@ def tokens_figure(manifest: Manifest | None, plan: DataPlan) -> str:
 
 
 def tokens_notes(manifest: Manifest | None, plan: DataPlan) -> list[str]:
-    """What each source has and how often it is read, where there are several; what was left out;
-    what the plan has to say."""
+    """What each source has and how often it is read, where there are several; what was left out.
+    What the plan itself has to say (`DataPlan.notes`) is a warning when it is made."""
     notes = []
     read = plan.epochs()
     if len(read) > 1:
@@ -173,16 +175,17 @@ def tokens_notes(manifest: Manifest | None, plan: DataPlan) -> list[str]:
         notes.append(f"{left:,.0f} documents are left out: no source takes their language")
     if manifest is not None and (broken := manifest.counters.get("broken")):
         notes.append(f"{broken:,.0f} records of foreign files could not be read")
-    return notes + plan.notes()
+    return notes
 
 
 def plan(flight: Flight) -> str:
     """Made once, before the run; kept, so that the run is held against what was said before it."""
     from eyas.plan import make_plan
+    from eyas.tokens import tokenizer_size
 
     made = _read_json(flight.store, "run/plan.json")
     if made is None or made["recipe"] != _plan_hash(flight.recipe):
-        planned = make_plan(flight.recipe)
+        planned = make_plan(flight.recipe, vocab_size=tokenizer_size(flight.recipe))
         made = {"recipe": _plan_hash(flight.recipe), "plan": planned.to_dict()}
         flight.store.put("run/plan.json", dump_json(made))
     p = made["plan"]

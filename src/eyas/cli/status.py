@@ -27,5 +27,5 @@ def run(args: argparse.Namespace) -> int:
         print_json([dataclasses.asdict(row) for row in rows])
     else:
         for row in rows:
-            print(f"{row.room:<12} {row.state:<8} {row.created:<21} {row.detail}")
+            print(f"{row.room:<12} {row.state:<9} {row.created:<21} {row.detail}")
     return 1 if any(row.state == "damaged" for row in rows) else 0

@@ -15,11 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from eyas.tokens import make_data_plan, train_tokenizer, write_tokens
+    from eyas.tokens import check_sources, make_data_plan, train_tokenizer, write_tokens
 
     from .stages import tokenizer_figure, tokens_figure, tokens_notes
 
     recipe = load_recipe(args)
+    check_sources(recipe)
     store = recipe_store(recipe)
     tokenizer = train_tokenizer(recipe, store)
     tokens = write_tokens(recipe, store, workers=recipe.cluster.workers)
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
                 "data_plan": plan.version,
                 "steps": plan.steps,
                 "epochs": plan.epochs(),
-                "notes": tokens_notes(tokens, plan),
+                "notes": tokens_notes(tokens, plan) + plan.notes(),
             }
         )
     else:

@@ -23,7 +23,11 @@ _LANGUAGES = 6
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
-    parser.add_argument("verb", choices=("inspect", "compare"))
+    parser.add_argument(
+        "verb",
+        choices=("inspect", "compare"),
+        help="inspect: figures on held-out text of this store; compare: those of others beside it",
+    )
     parser.add_argument(
         "others", metavar="OTHER", nargs="*", help="compare: a store or a tokenizer.json"
     )
@@ -62,7 +66,8 @@ def _inspect(url: str) -> dict[str, Any]:
     with progress("inspect tokenizer", total=sum(len(d.text.encode()) for d in documents)) as step:
         report = inspect(tokenizer, documents, manifest.facts["reserved"], step)
     head = {"store": url, "version": manifest.version, "digest": tokenizer.digest}
-    return {**head, "measured_on": split, **report}
+    listed = {"entities": manifest.facts["entities"]} if "entities" in manifest.facts else {}
+    return {**head, "measured_on": split, **report, **listed}
 
 
 def _compare(args: argparse.Namespace) -> dict[str, Any]:
@@ -105,6 +110,7 @@ def _inspection(r: Mapping[str, Any]) -> str:
         f"{r['measured_on']} split",
         f"there        {r['unused_items']:,} items do not occur, {r['rare_items']:,} do once or "
         f"twice; {r['multiword_tokens']:.1%} of the tokens are of several words",
+        *_listed_names(r.get("entities")),
         f"round trip   {_round_trip(r)}",
         f"encoded by   {_encoded_by(r['encoder'])}",
         "",
@@ -121,6 +127,16 @@ def _inspection(r: Mapping[str, Any]) -> str:
     lines += ["", "examples"]
     lines += [f"{name:<8}{_isolated('|'.join(map(_flat, e)))}" for name, e in r["examples"].items()]
     return "\n".join(lines)
+
+
+def _listed_names(e: Mapping[str, Any] | None) -> list[str]:
+    """What became of the list of names, of a multi-word tokenizer that had one."""
+    if not e or not e["listed"]:
+        return []
+    return [
+        f"name list    {e['single_items']:,} of {e['listed']:,} are one item; where they stand in "
+        f"the text, {e['occurrences_single']:,} of {e['occurrences']:,} times"
+    ]
 
 
 def _round_trip(r: Mapping[str, Any]) -> str:

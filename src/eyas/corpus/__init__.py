@@ -6,5 +6,6 @@ from .curate import curate
 from .documents import read_documents
 from .inputs import input_files
 from .sources import fetch_sources
+from .words import count_words
 
-__all__ = ["curate", "fetch_sources", "input_files", "read_documents"]
+__all__ = ["count_words", "curate", "fetch_sources", "input_files", "read_documents"]

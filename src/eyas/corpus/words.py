@@ -20,7 +20,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-__all__ = ["is_word", "matching_form", "split_words"]
+__all__ = ["count_words", "is_word", "matching_form", "split_words"]
 
 _Range = tuple[int, int]
 
@@ -61,6 +61,11 @@ def split_words(text: str) -> list[str]:
 def is_word(token: str) -> bool:
     """False for a token of punctuation or symbols only."""
     return token[0].isalnum() or token.isalnum() or any(_is_word_character(c) for c in token)
+
+
+def count_words(text: str) -> int:
+    """As the corpus counts them: tokens that are not punctuation only."""
+    return sum(map(is_word, split_words(text)))
 
 
 def matching_form(token: str) -> str:

@@ -55,7 +55,7 @@ class Work:
     @property
     def micro_batches(self) -> int:
         """Forward passes a step."""
-        return self.sequences // self.layout.micro_batch
+        return -(-self.sequences // self.layout.micro_batch)
 
     @property
     def micro_tokens(self) -> int:

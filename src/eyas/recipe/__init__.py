@@ -2,6 +2,7 @@
 
 from .commented import commented_recipe
 from .errors import EyasError, UsageError
+from .phases import Phase, merged_phases, planned_steps, recipe_phases
 from .recipe import Recipe, parse_override
 from .sections import (
     Chain,
@@ -31,6 +32,7 @@ __all__ = [
     "LayoutKeys",
     "Milestone",
     "ModelKeys",
+    "Phase",
     "Recipe",
     "Serve",
     "TokenizerKeys",
@@ -41,7 +43,10 @@ __all__ = [
     "format_bytes",
     "format_count",
     "format_seconds",
+    "merged_phases",
     "parse_count",
     "parse_duration",
     "parse_override",
+    "planned_steps",
+    "recipe_phases",
 ]

@@ -28,6 +28,8 @@ __all__ = ["Recipe", "parse_override"]
 
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _SOURCE_RULE = "name of letters, digits, - and _, at most 40"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_FOREIGN = ("mds", "megatron", "hf")
 _TOP = {"name": "a short name: letters, digits, - and _", "store": "s3://bucket/prefix or a folder"}
 
 
@@ -202,12 +204,18 @@ def _mixture_conflicts(r: Recipe) -> list[str]:
     """The same for `[data] sources` and `[data] milestones`."""
     data, out = r.data, []
     names = [source.name for source in data.sources]
+    for where, url in (("tokenizer.from", r.tokenizer.from_), ("data.from", data.from_)):
+        if (scheme := _scheme(url)) not in ("", "s3"):
+            out.append(f'{where}: "{scheme}:" is no store; write s3://bucket/prefix or a folder')
     for number, source in enumerate(data.sources):
         where = f"data.sources[{number}]"
         if not _SOURCE_NAME.fullmatch(source.name):
             out.append(f'{where}.name: "{source.name}" is not legal; use a short {_SOURCE_RULE}')
         elif source.name in names[:number]:
             out.append(f'{where}.name: "{source.name}" is there twice')
+        if (scheme := _scheme(source.from_)) not in ("", "s3", *_FOREIGN):
+            hint = suggest(scheme, [*_FOREIGN, "s3"])
+            out.append(f'{where}.from: there is no kind of source "{scheme}:"{hint}')
         if source.languages and source.from_:
             out.append(f"{where}.languages: only documents of this run's corpus are chosen so")
         if source.from_ and data.from_:
@@ -238,6 +246,12 @@ def _mixture_conflicts(r: Recipe) -> list[str]:
         if batch % sequence:
             out.append(f"{where}: {batch} tokens a step are not a multiple of {sequence} a sample")
     return out
+
+
+def _scheme(url: str) -> str:
+    """What stands before the first colon, "" for a path."""
+    found = _SCHEME.match(url)
+    return found[1] if found else ""
 
 
 def _plain(value: Any) -> Any:

@@ -40,9 +40,10 @@ def suggest(word: str, known: typing.Iterable[str]) -> str:
 def build_section(cls: type[T], raw: object, where: str, problems: list[str]) -> T:
     """The section `where` as `cls`; what is wrong is appended to `problems`."""
     if not isinstance(raw, dict):
-        problems.append(
-            f"{where}: {_show(raw)} is not a section; write [{where}] and keys below it"
-        )
+        legal = f"section; write [{where}] and keys below it"
+        if where.endswith("]"):
+            legal = "table; write [{ … }, { … }]"
+        problems.append(f"{where}: {_show(raw)} is not a {legal}")
         return cls()
     fields = {toml_name(f): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)

@@ -53,7 +53,8 @@ class S3Store:
         self._pid = os.getpid()
         self._access = Access(self.url, self._bucket)
         self._attempts = attempts()
-        self._reads = Reads(self._access, self._attempts, s3_client.STALL_SECONDS)
+        tries = attempts(s3_client.READ_ATTEMPTS)
+        self._reads = Reads(self._access, tries, s3_client.STALL_SECONDS)
         self._bucket_seen = False
 
     @property

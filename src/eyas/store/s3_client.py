@@ -27,9 +27,11 @@ from botocore.loaders import create_loader
 from botocore.session import Session
 
 from .base import NotFound, StoreError
+from .s3_wire import trusting
 
 __all__ = [
     "LONGEST_PAUSE",
+    "READ_ATTEMPTS",
     "attempts",
     "backoff",
     "bare",
@@ -42,6 +44,9 @@ __all__ = [
 ]
 
 ATTEMPTS = 10
+READ_ATTEMPTS = (
+    16  # pauses of 40 s on average: a server that is started again meanwhile ends no read
+)
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
 STALL_SECONDS = 20  # of our own reads
@@ -93,6 +98,7 @@ def connect(url: str) -> tuple[Any, Any]:
     _say_no_secrets()
     try:
         session = Session()
+        _check_certificates(session, url)
         session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
         client = _create(session, by_path=_environment_endpoint() is not None)
         if _is_custom(client.meta.endpoint_url):  # an endpoint may also come from a profile
@@ -113,6 +119,20 @@ def _say_no_secrets() -> None:
     log = logging.getLogger("botocore")
     if log.level == logging.NOTSET:
         log.setLevel(max(logging.INFO, log.getEffectiveLevel()))
+
+
+def _check_certificates(session: Any, url: str) -> None:
+    """What AWS_CA_BUNDLE or a profile names can be read: otherwise every request would fail, many
+    times, as if the server were at fault."""
+    named = session.get_config_variable("ca_bundle")
+    try:
+        if named:
+            trusting(named)
+    except OSError as error:
+        raise StoreError(
+            f"{url}: AWS_CA_BUNDLE (or ca_bundle of the profile) is {named}, which is no file or "
+            f"folder of certificates ({type(error).__name__}): correct it, or unset it"
+        ) from error
 
 
 @functools.cache
@@ -151,9 +171,9 @@ def _is_custom(endpoint: str) -> bool:
     return ".amazonaws.com" not in f"{host}."
 
 
-def attempts() -> int:
-    """Tries of one request, and of one body: AWS_MAX_ATTEMPTS, or 10."""
-    given = os.environ.get("AWS_MAX_ATTEMPTS", str(ATTEMPTS))
+def attempts(usual: int = ATTEMPTS) -> int:
+    """Tries of one request, or of a read between steps forward: AWS_MAX_ATTEMPTS, or `usual`."""
+    given = os.environ.get("AWS_MAX_ATTEMPTS", str(usual))
     if not given.isdecimal() or not 1 <= int(given) <= 100:
         raise StoreError(f"AWS_MAX_ATTEMPTS is {given!r}: give 1 to 100")
     return int(given)
@@ -170,9 +190,9 @@ def pause(attempt: int) -> None:
 
 
 def bare(endpoint: str) -> str:
-    """The endpoint's scheme, host and port."""
+    """The endpoint's scheme, host, port and path."""
     parts = urllib.parse.urlsplit(endpoint)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 
 
 def code_of(error: BaseException | None) -> str:
@@ -195,17 +215,25 @@ def explain(error: Exception, url: str, endpoint: str, verb: str, key: str) -> S
         return _explain_answer(error, url, endpoint, verb, key)
     if isinstance(error, _CREDENTIALS):
         return _no_credentials(error, url)
-    if isinstance(error, ssl.SSLCertVerificationError | failures.SSLError):
+    if _is_untrusted(error):
         return StoreError(
             f"{url}: cannot {verb} {key}: the certificate of {endpoint} is not trusted here: set "
             "AWS_CA_BUNDLE to a file of those to trust"
         )
     if isinstance(error, _UNANSWERED):
+        tries = attempts(READ_ATTEMPTS if verb == "get" else ATTEMPTS)
         return StoreError(
             f"{url}: cannot {verb} {key}: {endpoint} does not answer ({type(error).__name__}, "
-            f"{attempts()} tries): check AWS_ENDPOINT_URL and the network"
+            f"{tries} tries): check AWS_ENDPOINT_URL and the network"
         )
     return StoreError(f"{url}: cannot {verb} {key}: {type(error).__name__}")
+
+
+def _is_untrusted(error: Exception) -> bool:
+    """Whether a certificate was refused; botocore wraps all that can go wrong with TLS alike."""
+    if isinstance(error, failures.SSLError):
+        return "CERTIFICATE_VERIFY_FAILED" in str(error)
+    return isinstance(error, ssl.SSLCertVerificationError)
 
 
 def _no_credentials(error: Exception, url: str) -> StoreError:

@@ -30,7 +30,7 @@ from typing import Any
 from botocore.httpsession import where
 from botocore.utils import get_environ_proxies
 
-__all__ = ["Answer", "Pool"]
+__all__ = ["Answer", "Pool", "trusting"]
 
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 15.0
@@ -87,7 +87,7 @@ class Pool:
         self._stall = stall
         self._host = parts.netloc.removesuffix(f":{_PORTS[parts.scheme]}")
         self._address = (parts.hostname or "", parts.port or _PORTS[parts.scheme])
-        self._trust = _trust(ca_bundle) if parts.scheme == "https" else None
+        self._trust = trusting(ca_bundle) if parts.scheme == "https" else None
         self._proxy = _proxy(url, parts.scheme)
         self._idle: list[tuple[_Connection, float]] = []
         self._lock = threading.Lock()
@@ -255,7 +255,9 @@ class _Watched(io.RawIOBase):
         return self._receive(buffer)
 
 
-def _trust(ca_bundle: str | None) -> ssl.SSLContext:
+def trusting(ca_bundle: str | None) -> ssl.SSLContext:
+    """TLS that trusts this file or folder of certificates, or without one the system's and
+    botocore's. Raises OSError for what is none."""
     if ca_bundle:
         if Path(ca_bundle).is_dir():
             return ssl.create_default_context(capath=ca_bundle)

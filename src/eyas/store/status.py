@@ -1,8 +1,9 @@
 """What a store holds: which rooms are done, running or missing, from what they left behind.
 
 Rooms with a manifest are done when one is committed; it is said if what it was made of has been
-replaced since. The ledger of work tells how far one is that is not. The data plan, checkpoints,
-heartbeats and reports are counted by their keys. Nothing is read that grows with the data.
+replaced since. The ledger of work tells how far one is that is not. Where the data plan reads all
+tokens from other stores, they and what they were made of are elsewhere. Checkpoints, heartbeats and
+reports are counted by their keys. Nothing is read that grows with the data.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from eyas.recipe import format_bytes
 
 from .base import Corrupt, NotFound, ObjectInfo, Store
 from .manifest import Manifest, read_manifest
+from .sealed import unseal
 
 __all__ = ["RoomStatus", "status"]
 
 FRESH_SECONDS = 120.0
 MANIFEST_ROOMS = ("sources", "corpus", "tokenizer", "tokens")
+DATA_ROOMS = ("sources", "corpus", "tokens")
 
 _MANIFEST = re.compile(r"([^/]+)/manifest-(\d{6,})\.json")
 
-State = Literal["done", "running", "missing", "damaged"]
+State = Literal["done", "running", "missing", "damaged", "elsewhere"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,29 @@ class RoomStatus:
 def status(store: Store) -> list[RoomStatus]:
     """In the order in which things flow."""
     rooms = [_manifest_room(store, room) for room in MANIFEST_ROOMS]
+    if any(row.state == "missing" for row in rooms) and (stores := _data_stores(store)):
+        rooms = [_elsewhere(row, stores) for row in rooms]
     return [*rooms, _data(store), _train(store), _judge(store)]
+
+
+def _elsewhere(row: RoomStatus, stores: list[str]) -> RoomStatus:
+    if row.state != "missing" or row.room not in DATA_ROOMS:
+        return row
+    return RoomStatus(row.room, "elsewhere", f"in {', '.join(stores)}")
+
+
+def _data_stores(store: Store) -> list[str]:
+    """The other stores from which the current data plan reads; none if it reads from this one too,
+    or cannot be read itself, which `eyas verify` tells."""
+    plans = list(store.list("data/plan-"))
+    if not plans:
+        return []
+    try:
+        segments = unseal(store, plans[-1].key, store.get(plans[-1].key)).get("segments", [])
+    except (Corrupt, NotFound):
+        return []
+    urls = [source["store"] for segment in segments for source in segment["sources"]]
+    return list(dict.fromkeys(urls)) if all(urls) else []
 
 
 def _manifest_room(store: Store, room: str) -> RoomStatus:

@@ -12,13 +12,12 @@ from .data_plan import (
     read_data_plan,
 )
 from .healing import encode_joint
-from .phases import planned_steps
 from .report import compare, held_out_sample, inspect
 from .skip import skip_block, skip_samples
 from .stream import Stream
 from .tokenizer import Tokenizer, load_tokenizer
-from .tokenizer_stage import train_tokenizer
-from .tokens_stage import needs_corpus, write_tokens
+from .tokenizer_stage import tokenizer_size, train_tokenizer
+from .tokens_stage import check_sources, needs_corpus, write_tokens
 from .trace import TraceRow
 from .verify import TokensReport, verify_tokens
 
@@ -34,6 +33,7 @@ __all__ = [
     "TraceRow",
     "check_model_vocabulary",
     "check_recipe_plan",
+    "check_sources",
     "compare",
     "encode_joint",
     "held_out_sample",
@@ -43,10 +43,10 @@ __all__ = [
     "needs_corpus",
     "open_tokens",
     "plan_digest",
-    "planned_steps",
     "read_data_plan",
     "skip_block",
     "skip_samples",
+    "tokenizer_size",
     "train_tokenizer",
     "verify_tokens",
     "write_tokens",

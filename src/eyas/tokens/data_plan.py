@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eyas.recipe import EyasError, Recipe, UsageError
+from eyas.recipe import EyasError, Phase, Recipe, UsageError, recipe_phases
 from eyas.store import Corrupt, Store, dump_json, seal, unseal
 
 from .order import ORDER, WINDOW_BLOCKS
-from .phases import Phase, Rules, Skip, lay_out, phases_of, recipe_phases
+from .phases import Rules, Skip, lay_out, phases_of
 from .plan_sources import recipe_sources, stored_sources
 from .selection import Segment, Source
 
@@ -83,8 +83,9 @@ class DataPlan:
         return {s.name: count / s.samples if s.samples else 0.0 for s, count in pairs}
 
     def notes(self) -> list[str]:
-        """What whoever asked for the plan should know: sources that reach their epochs."""
-        return list(_reached(self.segments))
+        """What whoever asked for the plan should know: sources that reach their epochs, and what a
+        change of the sequence leaves unread."""
+        return [*_reached(self.segments), *_unread(self.segments)]
 
     def agrees(self, other: DataPlan, step: int) -> bool:
         """Whether both say the same of all steps before `step`."""
@@ -269,6 +270,22 @@ def _reached(segments: Sequence[Segment]) -> Iterator[str]:
                     "left out, and the others share by their weights"
                 )
         left_out = now
+
+
+def _unread(segments: Sequence[Segment]) -> Iterator[str]:
+    """A sentence for each source of which a change of the sequence leaves out a hundredth of an
+    epoch or more."""
+    for before, after in itertools.pairwise(segments):
+        if before.sequence == after.sequence:
+            continue
+        read, begun = before.taken(before.stop_sample), after.taken(after.first_sample)
+        for old, new, a, b in zip(before.sources, after.sources, read, begun, strict=True):
+            left = b / new.samples - a / old.samples if new.samples else 0.0
+            if left >= 0.01:
+                yield (
+                    f'source "{new.name}": where data.sequence changes, at step '
+                    f"{after.first_step}, {left:.0%} of an epoch is left unread and counts as read"
+                )
 
 
 def _undamaged(store: Store, version: int) -> DataPlan | None:

@@ -34,11 +34,11 @@ from .token_arrays import cut_documents, end_documents
 from .token_objects import SPLITS, token_dtype
 from .tokenizer import Tokenizer
 
-__all__ = ["held_out", "run_shard", "taker"]
+__all__ = ["UNKNOWN_LANGUAGE", "held_out", "run_shard", "taker"]
 
+UNKNOWN_LANGUAGE = "und"
 _BATCH_BYTES = 2**20
 _SHOWN = 5
-_UNKNOWN = "und"
 _COLUMNS = ["id", "url", "language", "split", "text"]
 _log = logging.getLogger("eyas.tokens")
 
@@ -187,7 +187,7 @@ class _About:
             lengths,
             names=self.names(records, rows),
             urls=[_at(records.urls, row) or f"{url}#{records.rows[row]}" for row in rows],
-            languages=[_at(records.languages, row) or _UNKNOWN for row in rows],
+            languages=[_at(records.languages, row) or UNKNOWN_LANGUAGE for row in rows],
             sizes=sizes,
             sources=[self.source] * len(rows),
             splits=[split or ("validation" if held else "train") for held in held_out_],

@@ -55,22 +55,43 @@ class EntityKeys:
 
 
 def read_names(source: str) -> tuple[str, ...]:
-    """ "builtin", "" (none) or the path of a UTF-8 file with a name a line; # begins a comment."""
+    """ "builtin", "" (none) or the path of a UTF-8 file with a name a line; # begins a comment.
+
+    Raises EyasError for a file that cannot be read, or with the line that is not UTF-8 or holds a
+    control character.
+    """
     if not source:
         return ()
     if source == "builtin":
         folder = resources.files("eyas") / "presets" / "entities"
         texts = [f.read_text("utf-8") for f in sorted(folder.iterdir(), key=lambda f: f.name)]
     else:
-        try:
-            texts = [Path(source).read_text("utf-8")]
-        except (OSError, UnicodeDecodeError) as error:
-            raise EyasError(
-                f"tokenizer.entities: {source} cannot be read as UTF-8 text: {error}; name a file "
-                'with one name a line, "builtin", or "" for none'
-            ) from error
+        texts = [_given_list(source)]
     lines = (line.partition("#")[0].split() for text in texts for line in text.splitlines())
     return tuple(dict.fromkeys(" ".join(words) for words in lines if words))
+
+
+def _given_list(source: str) -> str:
+    """The text of a list, every line looked at."""
+    legal = 'name a file with one name a line, "builtin", or "" for none'
+    try:
+        lines = Path(source).read_bytes().splitlines()
+    except OSError as error:
+        raise EyasError(f"tokenizer.entities: {source} cannot be read: {error}; {legal}") from error
+    found: list[str] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            raise EyasError(
+                f"tokenizer.entities: line {number} of {source} is not UTF-8 ({error}); {legal}"
+            ) from error
+        if any(unicodedata.category(c) == "Cc" and c != "\t" for c in found[-1]):
+            raise EyasError(
+                f"tokenizer.entities: line {number} of {source} holds a control character, so it "
+                f"is no name; {legal}"
+            )
+    return "\n".join(found)
 
 
 def name_merges(
@@ -82,7 +103,7 @@ def name_merges(
     given = [
         name
         for name in (tuple(numbers.get(f" {w}", -1) for w in n.split()) for n in keys.names)
-        if len(name) > 1 and -1 not in name
+        if 1 < len(name) <= keys.words and -1 not in name
     ]
     found = _outer(_found(sequences, _Words.of(texts), keys), given)
     room = int(keys.most * MINED_SHARE)

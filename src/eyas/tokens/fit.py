@@ -89,7 +89,7 @@ def train(
     kept = min(vocab_size - most, reached)
     first = _shortened(file, kept, reserved)
     learned = learn_multiword(sample.texts(), first, _bytes(first, reserved), multiword, most)
-    _check(reached + len(learned.merges), vocab_size)
+    _check(_reachable(reached, len(learned.merges), most, multiword.share), vocab_size)
     size = vocab_size - len(learned.merges)
     whole = _extended(_shortened(file, size, reserved), learned, kept)
     whole["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = multiword_pattern(digits)
@@ -102,12 +102,13 @@ def train(
 
 
 class _Sample:
-    """What the second stage will look at: texts in the order of their hash, up to a bound of bytes,
-    whatever order they come in."""
+    """What the second stage will look at: texts by ascending hash as long as they fit into a bound
+    of bytes, whatever order they come in. Once one was dropped, none after it can be in."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._held = 0
+        self._limit = 1 << 64
         self._heap: list[tuple[int, str]] = []
 
     def through(self, texts: Iterable[str]) -> Iterator[str]:
@@ -123,10 +124,15 @@ class _Sample:
 
     def _keep(self, text: str) -> None:
         data = text.encode()
-        heapq.heappush(self._heap, (-xxhash.xxh3_64_intdigest(data), text))
+        key = xxhash.xxh3_64_intdigest(data)
+        if key >= self._limit:
+            return
+        heapq.heappush(self._heap, (-key, text))
         self._held += len(data)
         while self._held > self._most and len(self._heap) > 1:
-            self._held -= len(heapq.heappop(self._heap)[1].encode())
+            dropped, gone = heapq.heappop(self._heap)
+            self._limit = -dropped
+            self._held -= len(gone.encode())
 
 
 def _tokenizer(pattern: str, normalisation: str) -> HuggingFaceTokenizer:
@@ -158,8 +164,17 @@ def _check(reached: int, vocab_size: int) -> None:
     if reached < vocab_size:
         raise EyasError(
             f"the sample gives {reached} items, tokenizer.vocab_size asks for {vocab_size}: set it "
-            f"to {reached} or less, or train on more text (tokenizer.sample_bytes, corpus.sources)"
+            f"to about {reached} or less, or train on more text (tokenizer.sample_bytes, "
+            "corpus.sources)"
         )
+
+
+def _reachable(reached: int, learned: int, most: int, share: float) -> int:
+    """The largest vocabulary that the stages can fill: of a smaller one the second has its share
+    only, so one that took all of the `most` it was allowed does not make up for the first."""
+    return (
+        reached + learned if learned < most else min(reached + learned, int(reached / (1 - share)))
+    )
 
 
 def _shortened(file: File, size: int, reserved: int) -> File:

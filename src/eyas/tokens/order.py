@@ -114,6 +114,8 @@ def carried(old: Grid, new: Grid, number: int, seed: int, window: int = WINDOW_B
     """The number of the sample with which a source goes on that has been read up to sample `number`
     of grid `old` and is now cut into other samples: the first of the next window, whose blocks are
     the same for any cut."""
+    if not number:  # perhaps of a source without any token
+        return 0
     epoch, position = divmod(number, old.samples)
     if not position:
         return epoch * new.samples

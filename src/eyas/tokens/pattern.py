@@ -11,10 +11,12 @@ word, as Persian and Indic spelling needs.
 Multi-word items need two rules. Their first stage cuts finer (`stage_one_pattern`): words take
 nothing but a space, signs stand alone. Encoding then takes longer pieces (`multiword_pattern`):
 words and signs joined by single spaces, up to a digit, a line's end or a sign that ends a sentence.
-No piece of the first stage has a letter beside a sign, or a space inside, so no merge of the first
-stage applies across its boundaries within a longer piece, and the ids there are those of the first
-stage until a multi-word merge applies. The longer pieces are bounded in length and use atomic
-groups: PCRE2 keeps a stack for unbounded ones and gives up at a few thousand words.
+No piece of the first stage is cut by a longer one, and none has a letter beside a sign, or a space
+inside, so merges of the first stage do not apply across its boundaries within a longer piece, and
+the ids there are those of the first stage until a multi-word merge applies (but for merges that end
+inside a character: a vowel sign and the first byte of a letter, or of a comma). The longer pieces
+are bounded in length and use atomic groups: PCRE2 keeps a stack for unbounded ones and gives up at
+a few thousand words.
 """
 
 from __future__ import annotations
@@ -62,11 +64,13 @@ def stage_one_pattern(digits: str = "triples") -> str:
 
 def multiword_pattern(digits: str = "triples") -> str:
     """The rule of a finished multi-word tokenizer: longer pieces first, then those of stage one.
-    Signs that end a sentence are inside only between a letter and a letter, as in `os.path`."""
-    other = rf"[^{_SPACE}\p{{L}}\p{{N}}{SENTENCE_END}]+(?![{SENTENCE_END}])"
+    Signs that end a sentence are inside only between a letter and a letter, as in `os.path`. A run
+    of signs is never cut, and line ends after it stay with it, as in stage one."""
+    other = rf"(?>[^{_SPACE}\p{{L}}\p{{N}}{SENTENCE_END}]+)(?![{SENTENCE_END}])"
     inner = rf"(?<=[\p{{L}}\p{{M}}])[{SENTENCE_END}](?=\p{{L}})"
     part = rf"(?> ?(?>\p{{L}}[\p{{L}}\p{{M}}\x{{200C}}\x{{200D}}]*|{other}|{inner}))"
-    return rf"{part}{{1,{_MOST_PARTS}}}|{stage_one_pattern(digits)}"
+    ends = rf"(?:(?<=[^{_SPACE}\p{{L}}\p{{N}}\p{{M}}\x{{200C}}\x{{200D}}])[\r\n]+)?"
+    return rf"{part}{{1,{_MOST_PARTS}}}{ends}|{stage_one_pattern(digits)}"
 
 
 def _word() -> str:

@@ -1,9 +1,9 @@
-"""From what a recipe asks for to the segments of a plan: milestones, caps, skips. Pure.
+"""From the phases that a recipe asks for to the segments of a plan: caps, skips. Pure.
 
-A phase is what the recipe asks for between two milestones. Segments are what comes of it: a phase
-is cut where a source has reached its epochs (it is left out from that step on and the others share
-by their weights) and where an operator's skip begins. So a plan can be laid out anew from its own
-phases when it is amended, without the recipe.
+A phase is what the recipe asks for between two milestones (`eyas.recipe`). Segments are what comes
+of it: a phase is cut where a source has reached its epochs (it is left out from that step on and
+the others share by their weights) and where an operator's skip begins. So a plan can be laid out
+anew from its own phases when it is amended, without the recipe.
 
 Sources go on exactly through any change but one: when `sequence` changes, a source goes on at the
 next window of its epoch (`order.carried`). So no token is seen twice in an epoch; what is left of
@@ -13,8 +13,7 @@ the window is not seen in that epoch.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -22,7 +21,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from eyas.recipe import Recipe, UsageError
+from eyas.recipe import Phase, UsageError, merged_phases
 
 from .grid import Grid
 from .mixture import cycle_counts
@@ -31,28 +30,13 @@ from .selection import Segment, Source
 
 __all__ = [
     "Known",
-    "Phase",
     "Rules",
     "Skip",
     "lay_out",
     "phases_of",
-    "planned_steps",
-    "recipe_phases",
 ]
 
 Integers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """`steps` steps from `first_step` of `batch` samples of `sequence` tokens, mixed by `weights`
-    (by name of the source)."""
-
-    first_step: int
-    steps: int
-    sequence: int
-    batch: int
-    weights: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -92,57 +76,12 @@ class Known(Protocol):
         ...
 
 
-def recipe_phases(recipe: Recipe, weights: Mapping[str, float] | None = None) -> list[Phase]:
-    """The phases of a whole run; `weights` are those at its beginning. A milestone begins with the
-    first step at which so many tokens were seen; `train.tokens` is rounded down to whole steps."""
-    total = recipe.train.tokens
-    sequence, size = recipe.data.sequence, recipe.train.global_batch
-    current = dict(weights or {})
-    phases: list[Phase] = []
-    step = seen = 0
-    ends = [milestone.tokens for milestone in recipe.data.milestones]
-    for milestone, end in itertools.zip_longest((None, *recipe.data.milestones), ends):
-        if milestone is not None:
-            sequence, size = milestone.sequence or sequence, milestone.global_batch or size
-            current |= milestone.weights
-        steps = (total - seen) // size
-        if end is not None:
-            steps = min(steps, max(0, -(-(end - seen) // size)))
-        if steps:
-            phases.append(Phase(step, steps, sequence, size // sequence, dict(current)))
-        step, seen = step + steps, seen + steps * size
-        if end is None or seen < end:
-            break
-    return _merged(phases)
-
-
-def planned_steps(recipe: Recipe) -> int:
-    """Steps of a whole run."""
-    return sum(phase.steps for phase in recipe_phases(recipe))
-
-
 def phases_of(segments: Iterable[Segment]) -> list[Phase]:
     """The phases that segments were laid out from."""
-    return _merged(
+    return merged_phases(
         Phase(s.first_step, s.steps, s.sequence, s.batch, {x.name: x.weight for x in s.sources})
         for s in segments
     )
-
-
-def _merged(phases: Iterable[Phase]) -> list[Phase]:
-    """Neighbours that ask for the same as one."""
-    merged: list[Phase] = []
-    for phase in phases:
-        last = merged[-1] if merged else None
-        if last and (last.sequence, last.batch, last.weights) == (
-            phase.sequence,
-            phase.batch,
-            phase.weights,
-        ):
-            merged[-1] = dataclasses.replace(last, steps=last.steps + phase.steps)
-        else:
-            merged.append(phase)
-    return merged
 
 
 def lay_out(
@@ -335,7 +274,8 @@ def _too_much(phases: Sequence[Phase], known: Known, segments: Sequence[Segment]
         epochs = wanted / grid.sequence / grid.samples
         return UsageError(
             f"train.tokens = {wanted} needs {epochs:.2f} epochs of the {grid.tokens} training "
-            f"tokens, data.epochs allows {only.epochs:g}: {lower}raise data.epochs, or add text"
+            f"tokens, data.epochs (or the source's) allows {only.epochs:g}: {lower}raise it, or "
+            "add text"
         )
     return UsageError(
         f"train.tokens = {wanted} is more than the sources of data.sources give: after {seen} "

@@ -125,7 +125,7 @@ class _Stores:
             if manifest is None:
                 raise EyasError(
                     f"{store.url}: version {version} of the tokens, which the data plan is about, "
-                    "is not there any more; run `eyas tokenize` again"
+                    "is not there any more; put it back, or run `eyas tokenize` again"
                 )
             sealed = store.get(f"tokens/manifest-{manifest.version:06d}.json")
             self.manifests[url, version] = manifest, f"{crc32c(sealed):08x}"
@@ -146,7 +146,7 @@ def recipe_sources(recipe: Recipe, store: Store, window: int) -> PlanSources:
         sources.append(
             Source(
                 name=wanted.name,
-                store=url,
+                store=stores.store(url).url if url else "",
                 part=part,
                 tokens=manifest.identity,
                 tokens_version=manifest.version,
@@ -218,9 +218,10 @@ def _part(source: DataSource, manifest: Manifest, store: Store) -> str:
         return source.name
     if source.from_ and len(names) == 1:
         return str(names[0])
+    todo = "" if source.from_ else ", or run `eyas tokenize` with this recipe"
     raise UsageError(
         f'data.sources: the tokens of {store.url} have no source "{source.name}" but '
-        f"{', '.join(names)}; name one of them, or run `eyas tokenize` with this recipe"
+        f"{', '.join(names)}; name one of them{todo}"
     )
 
 

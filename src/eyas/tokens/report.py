@@ -23,7 +23,9 @@ from eyas.recipe import EyasError
 from eyas.store import Store, read_manifest
 
 from .encoder import split
+from .name_places import NamePlaces
 from .sample import Sampled, sample_documents
+from .texts import CorpusTexts
 from .tokenizer import Tokenizer
 
 __all__ = ["compare", "held_out_sample", "inspect", "measure"]
@@ -38,16 +40,22 @@ _SEVERAL = re.compile(r"[^\W\d_]\S*\s+\S*[^\W\d_]")
 Counts = npt.NDArray[np.int64]
 
 
-def measure(tokenizer: Tokenizer, documents: Iterable[Sampled], reserved: int) -> dict[str, Any]:
+def measure(
+    tokenizer: Tokenizer,
+    documents: Iterable[Sampled],
+    reserved: int,
+    names: NamePlaces | None = None,
+) -> dict[str, Any]:
     """`{"documents", "bytes", "tokens", "words", "bytes_per_token", "fertility", "languages":
     {name: the same}, "unused_items", "rare_items", "multiword_items", "multiword_tokens",
     "round_trip"}`.
 
     An unused item does not occur in these documents, a rare one once or twice; the `reserved` are
     not counted. `multiword_tokens` is the share of tokens that are items of several words.
-    `round_trip` has the `documents` that decode to what they were, and their `bytes`.
+    `round_trip` has the `documents` that decode to what they were, and their `bytes`. `names` are
+    counted on the way.
     """
-    return _tallied(tokenizer, documents).report(tokenizer, reserved)
+    return _tallied(tokenizer, documents, names=names).report(tokenizer, reserved)
 
 
 def inspect(
@@ -109,11 +117,12 @@ def held_out_sample(store: Store) -> tuple[str, list[Sampled]]:
     corpus = read_manifest(store, "corpus")
     if corpus is None:
         raise EyasError(
-            f"{store.url} holds no corpus to measure a tokenizer on; make one with "
-            "`eyas curate RECIPE`"
+            f"{store.url} holds no corpus to measure a tokenizer on; make one with `eyas curate "
+            f"RECIPE`, or ask a store that has one: `eyas tokenizer OTHER compare {store.url}`"
         )
+    texts = [CorpusTexts(store, corpus)]
     for name in ("validation", "train"):
-        documents = list(sample_documents(store, corpus, name, _SAMPLE_BYTES, temperature=0.0))
+        documents = list(sample_documents(texts, name, _SAMPLE_BYTES, temperature=0.0))
         if documents:
             break
     return name, documents
@@ -153,7 +162,13 @@ class _Tally:
     examples: dict[str, list[str]] = field(default_factory=dict)
     restored: _Sum = field(default_factory=_Sum)
 
-    def add(self, tokenizer: Tokenizer, document: Sampled, ids: npt.NDArray[np.uint32]) -> int:
+    def add(
+        self,
+        tokenizer: Tokenizer,
+        document: Sampled,
+        ids: npt.NDArray[np.uint32],
+        names: NamePlaces | None,
+    ) -> int:
         """Count one document; returns its bytes."""
         np.add.at(self.seen, ids, 1)
         data = document.text.encode()
@@ -162,8 +177,11 @@ class _Tally:
         if host := urlsplit(document.url).hostname:
             sums.append(self.domains.setdefault(host, _Sum()))
         known = ids.tolist()
-        if tokenizer.decode_bytes(known) == data:
+        decoded = tokenizer.decode_bytes(known)
+        if decoded == data:
             sums.append(self.restored)
+        if names is not None:
+            names.add(decoded.decode(errors="replace"), [len(tokenizer.items[i]) for i in known])
         for entry in sums:
             entry.add(*counts)
         if document.language not in self.examples and document.text:
@@ -191,13 +209,14 @@ def _tallied(
     tokenizer: Tokenizer,
     documents: Iterable[Sampled],
     advance: Callable[[float], None] = lambda n: None,
+    names: NamePlaces | None = None,
 ) -> _Tally:
     tally = _Tally(np.zeros(tokenizer.vocab_size, np.int64))
     stream = iter(documents)
     while batch := list(islice(stream, _BATCH)):
         encoded = split(tokenizer.encode_flat([d.text for d in batch]))
         for document, ids in zip(batch, encoded, strict=True):
-            advance(tally.add(tokenizer, document, ids))
+            advance(tally.add(tokenizer, document, ids, names))
     return tally
 
 

@@ -87,7 +87,8 @@ class Tokenizer:
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """The ids of any bytes: what is UTF-8 as `encode` gives them, every other byte as the item
-        of that single byte. `decode_bytes` gives the bytes back."""
+        of that single byte. `decode_bytes` gives the bytes back, but for what a normaliser that
+        was asked for changes in the text between them."""
         text = data.decode("utf-8", "surrogateescape")
         ids: list[int] = []
         at = 0

@@ -1,9 +1,9 @@
-"""The tokenizer stage: the corpus in, `tokenizer/<id>-tokenizer.json` and its report out.
+"""The tokenizer stage: texts in, `tokenizer/<id>-tokenizer.json` and its report out.
 
-Trained in this process on a sample of the training split (`sample.py`), measured on held-out
-documents, committed with a manifest of room "tokenizer". A finished one is not made again. With
-`tokenizer.from` nothing is trained: the file of another store is verified, copied and committed
-here, so that this store stays whole if that one goes.
+Trained in this process on a sample (`sample.py`) of the training split of the corpus and of foreign
+text (`texts.py`), measured on held-out documents, committed with a manifest of room "tokenizer". A
+finished one is not made again. With `tokenizer.from` nothing is trained: the file of another store
+is verified, copied and committed here, so that this store stays whole if that one goes.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tokenizers
 
 from eyas.recipe import EyasError, Recipe, TokenizerKeys
 from eyas.store import (
+    Corrupt,
     Manifest,
     ObjectRef,
     Store,
+    StoreError,
     commit_manifest,
     crc32c,
     dump_json,
@@ -34,13 +36,20 @@ from eyas.work import code_version, progress
 
 from .entities import read_names
 from .fit import Multiword, Trained, train
+from .name_places import NamePlaces
 from .report import measure
-from .sample import Sampled, sample_documents
+from .sample import Sampled, Texts, sample_documents
+from .texts import RecipeTexts, recipe_texts
 from .tokenizer import Tokenizer
 
-__all__ = ["corpus_manifest", "manifest_reference", "train_tokenizer"]
+__all__ = [
+    "corpus_manifest",
+    "manifest_reference",
+    "tokenizer_size",
+    "train_tokenizer",
+]
 
-VERSION = 2
+VERSION = 3
 MEASURED_BYTES = 4 * 2**20
 _log = logging.getLogger("eyas.tokens")
 
@@ -53,44 +62,61 @@ def train_tokenizer(recipe: Recipe, store: Store) -> Manifest:
     `bytes_per_token`, `fertility`, `unused_items`, `measured_on`, `languages` and the other figures
     of the report, `trained_on` (bytes by language) and, of a multi-word one, `multiword_share`,
     `entities` (see `_entity_facts`); of a taken one `taken_from`. Raises EyasError if there is no
-    corpus, too little text for the vocabulary asked for, or no tokenizer to take.
+    text, too little for the vocabulary asked for, or no tokenizer to take.
     """
-    if origin := recipe.tokenizer.from_ or recipe.data.from_:
+    if origin := _taken_from(recipe):
         return _taken(recipe, store, origin)
-    corpus = corpus_manifest(store)
+    texts = recipe_texts(recipe, store)
     keys = recipe.tokenizer
     names = read_names(keys.entities) if keys.multiword else ()
-    made_of = [o.crc32c for o in corpus.under("corpus/documents/")]
-    name = identity("tokenizer", VERSION, made_of, recipe.section_hash("tokenizer"), names)
+    name = identity("tokenizer", VERSION, texts.made_of, recipe.section_hash("tokenizer"), names)
     current = read_manifest(store, "tokenizer")
     if current is not None and current.identity == name:
         return current
     taken: Counter[str] = Counter()
     with progress("read tokenizer sample", total=keys.sample_bytes) as advance:
-        documents = sample_documents(store, corpus, "train", keys.sample_bytes, keys.temperature)
+        documents = sample_documents(texts.all, "train", keys.sample_bytes, keys.temperature)
         trained = _trained(_texts(documents, taken, advance), keys, names)
     tokenizer = Tokenizer(trained.json)
-    report = _measured(store, corpus, tokenizer, keys.reserved)
+    places = NamePlaces(names)
+    report = _measured(texts.all, tokenizer, keys.reserved, places)
     report["trained_on"] = dict(sorted(taken.items()))
     if keys.multiword:
         report["multiword_share"] = round(trained.multiword_items / keys.vocab_size, 4)
-        report["entities"] = _entity_facts(tokenizer, trained, names)
+        report["entities"] = _entity_facts(tokenizer, trained, names, places)
     _log.info("tokenizer: %d items, %s bytes a token", keys.vocab_size, report["bytes_per_token"])
     facts = {k: v for k, v in report.items() if k not in ("documents", "bytes", "tokens", "words")}
+    corpus = [manifest_reference(store, texts.corpus)] if texts.corpus else []
+    listed = _list_inputs(store, texts, name)
     manifest = Manifest(
         room="tokenizer",
         identity=name,
         recipe=recipe.hash,
         code=code_version(),
-        inputs=(manifest_reference(store, corpus),),
+        inputs=(*corpus, *listed),
         objects=(
             put_object(store, f"tokenizer/{name[:12]}-tokenizer.json", trained.json),
             put_object(store, f"tokenizer/{name[:12]}-report.json", dump_json(report)),
+            *listed,
         ),
         counters={"sample_bytes": taken.total()},
         facts=_file_facts(tokenizer, keys.reserved) | facts,
     )
     return commit_manifest(store, manifest)
+
+
+def _taken_from(recipe: Recipe) -> str:
+    """The store whose tokenizer the recipe takes over; "" if it trains one."""
+    return recipe.tokenizer.from_ or recipe.data.from_
+
+
+def tokenizer_size(recipe: Recipe) -> int:
+    """Items of the tokenizer that the recipe trains or takes over. Raises EyasError if the store to
+    take it from has none."""
+    if origin := _taken_from(recipe):
+        taken = read_manifest(open_store(recipe.store), "tokenizer")
+        return int(_current(open_store(origin), taken).facts["vocab_size"])
+    return recipe.tokenizer.vocab_size
 
 
 def _trained(texts: Iterable[str], keys: TokenizerKeys, names: tuple[str, ...]) -> Trained:
@@ -112,15 +138,22 @@ def _file_facts(tokenizer: Tokenizer, reserved: int) -> dict[str, Any]:
     }
 
 
-def _entity_facts(tokenizer: Tokenizer, trained: Trained, names: tuple[str, ...]) -> dict[str, Any]:
+def _entity_facts(
+    tokenizer: Tokenizer, trained: Trained, names: tuple[str, ...], places: NamePlaces
+) -> dict[str, Any]:
     """`listed` names of several words, how many of them are one item each after a space, `coverage`
-    (their share), `found` in the text beside them, `items` spent on names and their beginnings."""
+    (their share); `occurrences` of them in the text measured, how many lie in one item,
+    `occurrence_coverage`; `found` in the training text beside them, `items` spent on names and
+    their beginnings."""
     listed = [name for name in names if " " in name]
     whole = sum(len(tokenizer.encode(f" {name}")) == 1 for name in listed)
     return {
         "listed": len(listed),
         "single_items": whole,
         "coverage": round(whole / len(listed), 4) if listed else 0.0,
+        "occurrences": places.occurrences,
+        "occurrences_single": places.single,
+        "occurrence_coverage": round(places.single / max(places.occurrences, 1), 4),
         "found": trained.entities_found,
         "items": trained.entity_items,
     }
@@ -129,18 +162,16 @@ def _entity_facts(tokenizer: Tokenizer, trained: Trained, names: tuple[str, ...]
 def _taken(recipe: Recipe, store: Store, url: str) -> Manifest:
     """The current tokenizer of another store, verified and copied."""
     origin = open_store(url)
-    theirs = read_manifest(origin, "tokenizer")
-    if theirs is None:
-        raise EyasError(f"{url} holds no tokenizer (tokenizer.from); name a store that has one")
-    name = identity("tokenizer", VERSION, "taken", theirs.facts["digest"])
     current = read_manifest(store, "tokenizer")
+    theirs = _current(origin, current)
+    name = identity("tokenizer", VERSION, "taken", theirs.facts["digest"])
     if current is not None and current.identity == name:
         return current
     reference = next(o for o in theirs.objects if o.key.endswith("-tokenizer.json"))
     tokenizer = Tokenizer(read_object(origin, reference))
     if tokenizer.digest != theirs.facts["digest"]:
         raise EyasError(
-            f"{url}: {reference.key} is not the file that its manifest names (SHA-256 "
+            f"{origin.url}: {reference.key} is not the file that its manifest names (SHA-256 "
             f"{tokenizer.digest[:12]}, not {theirs.facts['digest'][:12]}); train it anew there"
         )
     vouched = manifest_reference(origin, theirs)
@@ -149,11 +180,40 @@ def _taken(recipe: Recipe, store: Store, url: str) -> Manifest:
         identity=name,
         recipe=recipe.hash,
         code=code_version(),
-        inputs=(dataclasses.replace(vouched, key=f"{url.rstrip('/')}/{vouched.key}"),),
+        inputs=(dataclasses.replace(vouched, key=f"{origin.url.rstrip('/')}/{vouched.key}"),),
         objects=(put_object(store, f"tokenizer/{name[:12]}-tokenizer.json", tokenizer.json),),
-        facts={**theirs.facts, "taken_from": url},
+        facts={**theirs.facts, "taken_from": origin.url},
     )
     return commit_manifest(store, manifest)
+
+
+def _current(origin: Store, own: Manifest | None) -> Manifest:
+    """The tokenizer of a store that one is to be taken from; if it is gone or out of reach, `own`
+    where that was taken from there before."""
+    gone: Exception | None = None
+    manifest = None
+    try:
+        manifest = read_manifest(origin, "tokenizer")
+    except Corrupt:
+        raise
+    except StoreError as error:
+        gone = error
+    if manifest is not None:
+        return manifest
+    if own is not None and own.facts.get("taken_from") == origin.url:
+        _log.warning(
+            "%s: the tokenizer that was taken from there is not to be had any more (%s); going on "
+            "with the copy",
+            origin.url,
+            gone or "there is none",
+        )
+        return own
+    if gone is not None:
+        raise gone
+    raise EyasError(
+        f"{origin.url} holds no tokenizer to take over ([tokenizer] from, or [data] from); "
+        "name a store that has one, or make it there with `eyas tokenize RECIPE`"
+    )
 
 
 def corpus_manifest(store: Store) -> Manifest:
@@ -171,6 +231,14 @@ def manifest_reference(store: Store, manifest: Manifest) -> ObjectRef:
     return ObjectRef(key, len(data), f"{crc32c(data):08x}")
 
 
+def _list_inputs(store: Store, texts: RecipeTexts, name: str) -> list[ObjectRef]:
+    """The foreign files, however many, as one object that vouches for them; none without any."""
+    if not texts.foreign:
+        return []
+    data = dump_json(texts.files)
+    return [put_object(store, f"tokenizer/{name[:12]}-inputs.json", data, rows=len(texts.files))]
+
+
 def _texts(
     documents: Iterable[Sampled], taken: Counter[str], advance: Callable[[float], None]
 ) -> Iterator[str]:
@@ -183,12 +251,12 @@ def _texts(
 
 
 def _measured(
-    store: Store, corpus: Manifest, tokenizer: Tokenizer, reserved: int
+    texts: Sequence[Texts], tokenizer: Tokenizer, reserved: int, places: NamePlaces
 ) -> dict[str, Any]:
     """The report on held-out documents, languages alike; on training ones if none are held out."""
     for split in ("validation", "train"):
-        documents = sample_documents(store, corpus, split, MEASURED_BYTES, temperature=0.0)
-        report = measure(tokenizer, documents, reserved)
+        documents = sample_documents(texts, split, MEASURED_BYTES, temperature=0.0)
+        report = measure(tokenizer, documents, reserved, places)
         if report["documents"]:
             break
     return report | {"measured_on": split}

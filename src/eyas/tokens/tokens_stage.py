@@ -32,11 +32,11 @@ from eyas.store import (
 )
 from eyas.work import Shard, ShardResult, Stage, code_version, run_stage
 
-from .foreign import Piece, Place, foreign_kind, pieces_of
+from .foreign import Piece, Place, check_place, foreign_kind, pieces_of
 from .token_objects import BLOCK_BYTES, SPLITS, by_shard, token_dtype
 from .tokenizer_stage import corpus_manifest, manifest_reference
 
-__all__ = ["needs_corpus", "write_tokens"]
+__all__ = ["check_sources", "needs_corpus", "write_tokens"]
 
 VERSION = 2
 SHARD_BYTES = 256 * 2**20
@@ -90,6 +90,24 @@ class _Work:
 
 def _identity(made_of: Sequence[Any], tokenizer: str) -> str:
     return identity("tokens", VERSION, BLOCK_BYTES, SHARD_BYTES, made_of, tokenizer)
+
+
+def check_sources(recipe: Recipe) -> None:
+    """Whether there is anything where the recipe's sources are said to lie: asked before hours are
+    spent on a corpus or a tokenizer. Raises UsageError for a foreign source, EyasError for a store
+    without tokens."""
+    for source in recipe.data.sources:
+        if foreign_kind(source.from_):
+            check_place(_key(source), source.from_)
+    for url in _other_stores(recipe):
+        store = open_store(url)
+        if read_manifest(store, "tokens") is None:
+            raise EyasError(f"{store.url} holds no tokens; make them with `eyas tokenize RECIPE`")
+
+
+def _key(source: DataSource) -> str:
+    """What errors call it."""
+    return f'data.sources "{source.name}"'
 
 
 def needs_corpus(recipe: Recipe) -> bool:
@@ -184,8 +202,7 @@ def _find_work(recipe: Recipe, store: Store, sources: Sequence[DataSource]) -> _
     foreign = []
     for source in sources:
         if source.from_:
-            key = f'data.sources "{source.name}"'
-            foreign.append(_Foreign(source, *pieces_of(key, source.from_)))
+            foreign.append(_Foreign(source, *pieces_of(_key(source), source.from_)))
     corpus = corpus_manifest(store) if own else None
     return _Work([s.name for s in sources], own, corpus, foreign, recipe.corpus.validation_share)
 

@@ -19,12 +19,13 @@ from eyas.checkpoint import (
     CheckpointError,
     Commit,
     latest_attempt,
+    list_commits,
     load_newest,
     newest_whole,
     take_attempt,
 )
 from eyas.plan import choose_layout
-from eyas.recipe import Recipe, UsageError
+from eyas.recipe import Recipe, UsageError, planned_steps
 from eyas.shape import Layout, ModelShape, model_shape, slice_holders
 from eyas.store import Corrupt, Store
 from eyas.tokens import (
@@ -32,7 +33,6 @@ from eyas.tokens import (
     check_model_vocabulary,
     check_recipe_plan,
     open_tokens,
-    planned_steps,
     read_data_plan,
 )
 from eyas.work import code_version
@@ -103,14 +103,16 @@ def deciding_keys(recipe: Recipe) -> dict[str, Any]:
 def prepare(recipe: Recipe, store: Store, files: RankFiles, dtype: torch.dtype) -> Run | None:
     """Everything checked and built, the attempt taken; None if there is nothing left to do."""
     files.phase("loading")
-    tokens = open_tokens(store, ragged=recipe.data.ragged)
-    check_recipe_plan(recipe, tokens.plan)
+    tokens = _planned_tokens(recipe, store)
     shape = model_shape(recipe, tokens.tokenizer.vocab_size)
     check_model_vocabulary(tokens, shape.vocab_size, tokens.tokenizer_digest)
     layout = _layout(recipe, shape)
     tokens.check_world(layout.data)
     mesh = Mesh(layout, _sharing(shape, layout), Clock(files.phase))
     mesh.layout = dataclasses.replace(layout, micro_batch=mesh.broadcast(layout.micro_batch))
+    version = mesh.broadcast(tokens.plan.version)
+    if version != tokens.plan.version:  # the plan was amended while the ranks started
+        tokens = _planned_tokens(recipe, store, version)
     finished = mesh.rank == 0 and run_report(recipe, store) is not None
     if mesh.broadcast(int(finished)):
         mesh.leave()
@@ -131,9 +133,11 @@ def prepare(recipe: Recipe, store: Store, files: RankFiles, dtype: torch.dtype) 
 
 
 def resume(run: Run) -> Progress:
-    """From the newest commit that is whole on every rank, or from the initial weights."""
+    """From the newest commit that is whole on every rank, or from the initial weights: without a
+    commit, and where the data plan goes back to before all of them."""
     run.files.phase("loading")
     refused: list[UsageError] = []
+    rewound: list[_Rewound] = []
 
     def wanted(commit: Commit) -> Wanted:
         try:
@@ -141,14 +145,21 @@ def resume(run: Run) -> Progress:
         except UsageError as error:
             refused.append(error)
             raise
+        except _Rewound as error:
+            rewound.append(error)
+            raise
         return run.engine.masters.wanted()
 
     try:
         found = load_newest(run.store, wanted)
-    except CheckpointError:
+    except (CheckpointError, Corrupt):
         if refused:
             raise refused[0] from None
-        raise
+        if not rewound or not _are_all(run, len(rewound)):
+            raise
+        found = None
+        if run.mesh.rank == 0:
+            _log.warning("no checkpoint is as old as that: the run begins anew")
     if found is None:
         progress = Progress()
     else:
@@ -160,6 +171,20 @@ def resume(run: Run) -> Progress:
         progress = Progress.of(commit.facts)
     idle = run.clock.take()
     return progress.spent(_process_seconds(), dict.fromkeys(idle, 0.0))
+
+
+def _are_all(run: Run, commits: int) -> bool:
+    """Whether the store holds so many commits."""
+    found = len(list_commits(run.store)) if run.mesh.rank == 0 else 0
+    return run.mesh.broadcast(found) == commits
+
+
+def _planned_tokens(recipe: Recipe, store: Store, version: int | None = None) -> Tokens:
+    """The tokens under that version of the data plan, or the current one, which must be what the
+    recipe asks for."""
+    tokens = open_tokens(store, version, ragged=recipe.data.ragged)
+    check_recipe_plan(recipe, tokens.plan)
+    return tokens
 
 
 def _layout(recipe: Recipe, shape: ModelShape) -> Layout:

@@ -28,7 +28,7 @@ from eyas.store import ObjectInfo
 
 from .records import Piece, Place, Record, Records, Skip, batched, home, list_files
 
-__all__ = ["array", "pieces", "read"]
+__all__ = ["array", "holds_text", "pieces", "read"]
 
 _IDS = ("tokens", "input_ids")
 _SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation"}
@@ -128,6 +128,13 @@ def _column(name: str, names: Sequence[str], encodings: Sequence[str]) -> str:
         f"{name}: no column to take documents from; legal are text (str), tokens or input_ids "
         f"(ndarray of integers, bytes), or a single str column; it has {columns}"
     )
+
+
+def holds_text(piece: Piece) -> bool:
+    """Whether its documents are text, not ids."""
+    params = piece.params
+    encodings = dict(zip(params["names"], params["encodings"], strict=True))
+    return encodings[params["column"]] == "str"
 
 
 def read(place: Place, piece: Piece, skip: Skip) -> Iterator[Records]:
