@@ -50,8 +50,10 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for servers and processes or trains under layouts is left to `make test`."""
-    waiting = ("test_seaweed.py", "test_supervisor.py")
+    """What waits for servers and processes, runs whole stages or trains under layouts is left to
+    `make test`."""
+    waiting = [f"test_{name}.py" for name in "curate packages run_stage seaweed server".split()]
+    waiting += [f"test_{name}.py" for name in "supervisor tokenize tokens_stage".split()]
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         kinds = getattr(item, "callspec", None)

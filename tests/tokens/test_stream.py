@@ -235,6 +235,7 @@ def test_a_consumer_that_stops_while_a_read_hangs_waits_for_that_read_only(
     assert not closing.is_alive()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["open", "failed", "unread"])
 def test_the_interpreter_exits_with_a_stream_left_over(made_folder: Path, left: str) -> None:
     code = (
@@ -304,6 +305,7 @@ def _loader(data: Any, context: str) -> DataLoader[Batch]:
     return DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context=context)
 
 
+@pytest.mark.slow
 def test_it_works_in_a_data_loader_under_spawn(made_here: Store) -> None:
     tokens = open_tokens(made_here)
     found = list(_loader(Steps(tokens), "spawn"))

@@ -64,6 +64,7 @@ def test_decoding_gives_back_a_hundred_thousand_of_one_character(letter: str) ->
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["a", " ", " a"])
 @pytest.mark.parametrize("tokenizer", [TOKENIZER, WORDS], ids=["trained", "runs of words"])
 def test_decoding_gives_back_a_megabyte_of_the_same(tokenizer: Tokenizer, part: str) -> None:
@@ -72,6 +73,7 @@ def test_decoding_gives_back_a_megabyte_of_the_same(tokenizer: Tokenizer, part: 
     assert tokenizer.decode(ids.tolist()) == text
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(), max_size=4))
 @settings(deadline=None)
 def test_many_texts_at_once_are_encoded_as_one_by_one(texts: list[str]) -> None:
