@@ -70,22 +70,22 @@ def read(path: Path) -> Texts:
 def ours_plain(texts: Texts, task: dict[str, Any], folder: Path) -> Made:
     """With as many items as the error says, where the sample has too few pairs that repeat."""
     from eyas.recipe import EyasError
-    from eyas.tokens.fit import fit
+    from eyas.tokens.fit import train
 
     vocab = task["vocab"]
     while True:
         try:
-            return _kept(fit(texts, vocab, task["reserved"]), folder / "plain.json")
+            return _kept(train(texts, vocab, task["reserved"]).json, folder / "plain.json")
         except EyasError as error:
             vocab = int(re.findall(r"gives (\d+) items", str(error))[0])
 
 
 def ours_multiword(texts: Texts, task: dict[str, Any], folder: Path) -> Made:
     from eyas.tokens.entities import read_names
-    from eyas.tokens.fit import Multiword, fit
+    from eyas.tokens.fit import Multiword, train
 
     keys = Multiword(share=task["share"], names=read_names("builtin"))
-    data = fit(texts, task["vocab"], task["reserved"], multiword=keys)
+    data = train(texts, task["vocab"], task["reserved"], multiword=keys).json
     return _kept(data, folder / "multiword.json")
 
 

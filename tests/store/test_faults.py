@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.faults import Fault, Kind, Proxy, Rates, proxy
+from tests.faults import Fault, Kind, Proxy, Rates
 from tests.seaweed import Seaweed
 
 from eyas.store import Corrupt, StoreError, crc32c, put_object, read_object, s3_client
@@ -29,17 +29,10 @@ IN_BODY: tuple[Kind, ...] = ("reset in body", "truncated", "stall in body")
 
 
 @pytest.fixture
-def between(seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy before the real server, to which the environment points; stalls end soon."""
+def store(between: Proxy, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    """Stalls end soon."""
     monkeypatch.setattr(s3_client, "READ_SECONDS", STALL)
     monkeypatch.setattr(s3_client, "STALL_SECONDS", STALL)
-    with proxy(seaweed.endpoint) as found:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", found.endpoint)
-        yield found
-
-
-@pytest.fixture
-def store(between: Proxy) -> S3Store:
     return S3Store(f"s3://eyas/{uuid.uuid4().hex}")
 
 

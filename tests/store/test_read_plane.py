@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.faults import Fault, Proxy, proxy
+from tests.faults import Fault, Proxy
 from tests.seaweed import Seaweed
 
 from eyas.store import NotFound, StoreError, s3_access, s3_client, s3_read
@@ -122,18 +122,6 @@ def store_at(keys: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
             return S3Store("s3://eyas/x")
 
         yield open_it
-
-
-@pytest.fixture
-def between(seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    with proxy(seaweed.endpoint) as found:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", found.endpoint)
-        yield found
-
-
-@pytest.fixture
-def behind(between: Proxy) -> S3Store:
-    return S3Store(f"s3://eyas/{uuid.uuid4().hex}")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.faults import Fault, Proxy, proxy
+from tests.faults import Fault, Proxy
 from tests.seaweed import Seaweed
 
 from eyas.store import NotFound, Store, StoreError, open_store, s3_upload
@@ -31,106 +31,93 @@ from eyas.store.s3_upload import checksum
 MIB = 1 << 20
 
 
-@pytest.fixture
-def broken(seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy before the real server, to which the environment points."""
-    with proxy(seaweed.endpoint) as between:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", between.endpoint)
-        yield between
-
-
-@pytest.fixture
-def behind(broken: Proxy) -> S3Store:
-    return S3Store(f"s3://eyas/{uuid.uuid4().hex}")
-
-
 @pytest.mark.parametrize("lost", [1, 3])
 def test_a_conditional_put_applied_then_reset_is_a_success(
-    broken: Proxy, behind: S3Store, lost: int
+    between: Proxy, behind: S3Store, lost: int
 ) -> None:
-    broken.faults.append(Fault("PUT", "/commit", "lost answer", times=lost))
+    between.faults.append(Fault("PUT", "/commit", "lost answer", times=lost))
     assert behind.put_if_absent("commit", b"ours")
-    assert len(broken.sent("PUT", "/commit")) == lost + 1, "the fault did happen"
+    assert len(between.sent("PUT", "/commit")) == lost + 1, "the fault did happen"
     assert behind.get("commit") == b"ours"
 
 
 def test_a_conditional_put_that_lost_and_was_reset_is_a_loss(
-    broken: Proxy, behind: S3Store
+    between: Proxy, behind: S3Store
 ) -> None:
     behind.put("commit", b"theirs")
-    broken.faults.append(Fault("PUT", "/commit", "lost answer"))
+    between.faults.append(Fault("PUT", "/commit", "lost answer"))
     assert not behind.put_if_absent("commit", b"ours")
     assert behind.get("commit") == b"theirs"
 
 
-def test_a_put_applied_then_reset_is_put_once_more(broken: Proxy, behind: S3Store) -> None:
-    broken.faults.append(Fault("PUT", "/k", "lost answer"))
+def test_a_put_applied_then_reset_is_put_once_more(between: Proxy, behind: S3Store) -> None:
+    between.faults.append(Fault("PUT", "/k", "lost answer"))
     behind.put("k", b"data")
-    assert len(broken.sent("PUT", "/k")) == 2
+    assert len(between.sent("PUT", "/k")) == 2
     assert behind.get("k") == b"data"
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST"])
-def test_parts_and_completions_survive_resets(broken: Proxy, behind: S3Store, method: str) -> None:
-    broken.faults.append(Fault(method, "uploadId=", "lost answer", times=2))
+def test_parts_and_completions_survive_resets(between: Proxy, behind: S3Store, method: str) -> None:
+    between.faults.append(Fault(method, "uploadId=", "lost answer", times=2))
     data = bytes(range(256)) * (40 * MIB // 256)
     assert behind.put_chunks("k", [data]) == len(data)
-    assert broken.faults[0].times == 0, "the faults did happen"
+    assert between.faults[0].times == 0, "the faults did happen"
     assert behind.get("k") == data
     assert behind.unfinished_uploads("") == 0
 
 
 def test_a_body_that_breaks_is_read_again_from_the_same_version(
-    broken: Proxy, behind: S3Store
+    between: Proxy, behind: S3Store
 ) -> None:
     data = bytes(range(256)) * 4096
     behind.put("k", data)
-    broken.faults.append(Fault("GET", "/k", "reset in body", times=2, after=100_000))
+    between.faults.append(Fault("GET", "/k", "reset in body", times=2, after=100_000))
     assert behind.get("k") == data
-    first, second, third = broken.sent("GET", "/k")
+    first, second, third = between.sent("GET", "/k")
     assert "if-match" not in first
     info = behind.stat("k")
     assert info is not None
     assert second["if-match"] == third["if-match"] == f'"{info.etag}"'
 
 
-def test_a_range_that_breaks_is_read_again(broken: Proxy, behind: S3Store) -> None:
+def test_a_range_that_breaks_is_read_again(between: Proxy, behind: S3Store) -> None:
     data = bytes(range(256)) * 4096
     behind.put("k", data)
-    broken.faults.append(Fault("GET", "/k", "reset in body", after=1000))
+    between.faults.append(Fault("GET", "/k", "reset in body", after=1000))
     assert behind.get_range("k", 5, 500_000) == data[5:500_005]
-    assert len(broken.sent("GET", "/k")) == 2
+    assert len(between.sent("GET", "/k")) == 2
 
 
 def test_an_object_replaced_while_it_breaks_is_read_whole_in_its_new_state(
-    broken: Proxy, behind: S3Store, seaweed: Seaweed
+    between: Proxy, behind: S3Store, seaweed: Seaweed
 ) -> None:
     old, new = b"a" * 300_000, b"b" * 200_000
     behind.put("k", old)
-    broken.faults.append(
+    between.faults.append(
         Fault("GET", "/k", "reset in body", after=1000, then=lambda: behind.put("k", new))
     )
     assert behind.get("k") == new
 
 
 def test_a_body_that_always_breaks_is_an_error(
-    broken: Proxy, monkeypatch: pytest.MonkeyPatch
+    between: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
     store = S3Store(f"s3://eyas/{uuid.uuid4().hex}")
     store.put("k", bytes(300_000))
-    broken.faults.append(Fault("GET", "/k", "reset in body", times=99, after=10))
+    between.faults.append(Fault("GET", "/k", "reset in body", times=99, after=10))
     with pytest.raises(StoreError, match="cannot get k"):
         store.get("k")
-    assert len(broken.sent("GET", "/k")) == 2
+    assert len(between.sent("GET", "/k")) == 2
 
 
-def test_the_server_verifies_what_is_put(broken: Proxy, behind: S3Store) -> None:
+def test_the_server_verifies_what_is_put(between: Proxy, behind: S3Store) -> None:
     """Each put carries our checksum, and the server refuses bytes that do not match one."""
     behind.put("k", b"data")
-    assert broken.sent("PUT", "/k")[0]["x-amz-checksum-crc32c"] == checksum(b"data")
+    assert between.sent("PUT", "/k")[0]["x-amz-checksum-crc32c"] == checksum(b"data")
     behind.put_chunks("p", [bytes(20 * MIB)])
-    parts = [h for h in broken.sent("PUT", "/p") if "x-amz-checksum-crc32c" in h]
+    parts = [h for h in between.sent("PUT", "/p") if "x-amz-checksum-crc32c" in h]
     assert len(parts) == 2
     with pytest.raises(Exception, match="BadDigest"):
         behind.client.put_object(
@@ -139,20 +126,22 @@ def test_the_server_verifies_what_is_put(broken: Proxy, behind: S3Store) -> None
     assert behind.stat("bad") is None
 
 
-def test_buckets_are_addressed_by_path_on_a_custom_endpoint(broken: Proxy, behind: S3Store) -> None:
+def test_buckets_are_addressed_by_path_on_a_custom_endpoint(
+    between: Proxy, behind: S3Store
+) -> None:
     behind.put("k", b"")
-    assert behind.endpoint == broken.endpoint
-    assert all(path.startswith("/eyas/") for _, path, _ in broken.requests)
+    assert behind.endpoint == between.endpoint
+    assert all(path.startswith("/eyas/") for _, path, _ in between.requests)
 
 
 def test_the_special_variable_for_s3_goes_first(
-    broken: Proxy, monkeypatch: pytest.MonkeyPatch
+    between: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", broken.endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", between.endpoint)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     store = S3Store(f"s3://eyas/{uuid.uuid4().hex}")
     store.put("k", b"")
-    assert store.endpoint == broken.endpoint
+    assert store.endpoint == between.endpoint
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from tests.tokens.made import document
 from eyas.recipe import EyasError, UsageError
 from eyas.tokens import encoder as encoders
 from eyas.tokens.encoder import Encoder
-from eyas.tokens.fit import fit
+from eyas.tokens.fit import train
 from eyas.tokens.pattern import DIGITS, multiword_pattern, word_pattern
 
 TEXTS = [document(n, words=50)["text"] for n in range(60)]
 SIZE = 512
-TRAINED = fit(TEXTS, SIZE, 16)
+TRAINED = train(TEXTS, SIZE, 16).json
 ITEMS = ["the river", " in the", " in the United", " في البيت", " of the", " one two three"]
 _RUNAWAY = r"(?: \p{L}+)+|" + word_pattern()
 

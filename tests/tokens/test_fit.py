@@ -15,12 +15,12 @@ from tokenizers import Regex, pre_tokenizers
 
 from eyas.recipe import EyasError
 from eyas.tokens import Tokenizer
-from eyas.tokens.fit import PATTERN, fit
+from eyas.tokens.fit import PATTERN, train
 from eyas.tokens.pattern import DIGITS, multiword_pattern, stage_one_pattern, word_pattern
 
 RESERVED = 16
 TEXTS = [document(n, words=50)["text"] for n in range(60)]
-TOKENIZER = Tokenizer(fit(TEXTS, 512, RESERVED))
+TOKENIZER = Tokenizer(train(TEXTS, 512, RESERVED).json)
 
 
 def _pieces(text: str, pattern: str = PATTERN) -> list[str]:
@@ -61,7 +61,7 @@ def test_pieces_are_the_text_under_every_rule(text: str) -> None:
 )
 def test_digits_are_cut_as_asked(digits: str, pieces: list[str]) -> None:
     assert _pieces("12345", word_pattern(digits)) == pieces
-    file = json.loads(fit(TEXTS, 400, RESERVED, digits=digits))
+    file = json.loads(train(TEXTS, 400, RESERVED, digits=digits).json)
     cut = file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
     assert cut == word_pattern(digits)
 
@@ -69,7 +69,7 @@ def test_digits_are_cut_as_asked(digits: str, pieces: list[str]) -> None:
 def test_nothing_is_normalised_unless_asked() -> None:
     assert json.loads(TOKENIZER.json)["normalizer"] is None
     for name, text, form in (("NFC", "e\u0301", "é"), ("NFKC", "ﻻ", "لا")):
-        made = Tokenizer(fit(TEXTS, 400, RESERVED, normalisation=name))
+        made = Tokenizer(train(TEXTS, 400, RESERVED, normalisation=name).json)
         assert made.decode(made.encode(text)) == form
         assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
 
@@ -81,15 +81,15 @@ def test_marks_stay_inside_words_and_digits_go_by_three() -> None:
 
 
 def test_the_same_texts_in_another_order_give_the_same_bytes() -> None:
-    assert fit(TEXTS[::-1], 512, RESERVED) == TOKENIZER.json
+    assert train(TEXTS[::-1], 512, RESERVED).json == TOKENIZER.json
 
 
 def test_another_process_with_other_threads_gives_the_same_bytes() -> None:
     code = (
         "import sys, hashlib; from tests.tokens.made import document;"
-        "from eyas.tokens.fit import fit;"
+        "from eyas.tokens.fit import train;"
         "texts = [document(n, words=50)['text'] for n in range(60)];"
-        "print(hashlib.sha256(fit(texts, 512, 16)).hexdigest())"
+        "print(hashlib.sha256(train(texts, 512, 16).json).hexdigest())"
     )
     for threads in ("1", "3"):
         done = subprocess.run(
@@ -104,4 +104,4 @@ def test_another_process_with_other_threads_gives_the_same_bytes() -> None:
 
 def test_too_little_text_says_what_is_reached_and_what_to_do() -> None:
     with pytest.raises(EyasError, match=r"gives (\d+) items, tokenizer.vocab_size asks for 9000"):
-        fit(TEXTS, 9000, RESERVED)
+        train(TEXTS, 9000, RESERVED)

@@ -12,11 +12,11 @@ from tests.tokens.handmade import handmade, of_words
 from tests.tokens.made import document
 
 from eyas.tokens import Tokenizer, encode_joint
-from eyas.tokens.fit import fit
+from eyas.tokens.fit import train
 from eyas.tokens.healing import MOST
 
 WORDS = Tokenizer(of_words("the river", " in the", " in the United", " في البيت", " New York City"))
-TRAINED = Tokenizer(fit([document(n, words=50)["text"] for n in range(60)], 512, 16))
+TRAINED = Tokenizer(train([document(n, words=50)["text"] for n in range(60)], 512, 16).json)
 BOTH = pytest.mark.parametrize("tokenizer", [WORDS, TRAINED], ids=["words", "trained"])
 PROMPTS = ["", "x", "the", "the ri", "we live in the", "we live in", " in the Unit", "New Yor", "ف"]
 

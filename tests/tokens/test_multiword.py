@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from eyas.recipe import EyasError
 from eyas.tokens import Tokenizer
-from eyas.tokens.fit import Multiword, _Sample, fit, train
+from eyas.tokens.fit import Multiword, _Sample, train
 from eyas.tokens.pairs import Bounds, Sequences, apply_merges, learn_merges
 from eyas.tokens.pattern import multiword_pattern, stage_one_pattern
 
@@ -39,7 +39,7 @@ def _texts() -> list[str]:
 
 
 TEXTS = _texts()
-MULTIWORD = Tokenizer(fit(TEXTS, 640, RESERVED, multiword=Multiword(share=0.2)))
+MULTIWORD = Tokenizer(train(TEXTS, 640, RESERVED, multiword=Multiword(share=0.2)).json)
 FILE = json.loads(MULTIWORD.json)
 ITEMS = {MULTIWORD.decode([i]) for i in range(RESERVED + 256, 640)}
 SEVERAL = {item for item in ITEMS if " " in item.strip() and any(c.isalpha() for c in item)}
@@ -54,7 +54,7 @@ def test_phrases_of_many_documents_are_items_and_spans_of_one_document_are_not()
 def test_items_are_bounded_in_words_and_hold_no_digit_line_end_or_end_of_sentence() -> None:
     assert max(len(item.split()) for item in SEVERAL) <= 4
     assert not any(set(item) & set(".!?؟\n\r\t0123456789") for item in SEVERAL)
-    two = Tokenizer(fit(TEXTS, 640, RESERVED, multiword=Multiword(share=0.2, words=2)))
+    two = Tokenizer(train(TEXTS, 640, RESERVED, multiword=Multiword(share=0.2, words=2)).json)
     assert max(len(two.decode([i]).split()) for i in range(RESERVED, 640)) == 2
 
 
@@ -73,16 +73,16 @@ def test_the_vocabulary_is_filled_exactly_and_the_share_is_a_bound() -> None:
     assert few.multiword_items < 100
     assert Tokenizer(few.json).vocab_size == 640
     with pytest.raises(EyasError, match="asks for 99000"):
-        fit(TEXTS, 99_000, RESERVED, multiword=Multiword())
+        train(TEXTS, 99_000, RESERVED, multiword=Multiword())
 
 
 def test_the_size_that_an_error_names_can_be_reached() -> None:
     few = Multiword(share=0.02)
     with pytest.raises(EyasError, match="asks for 900") as error:
-        fit(TEXTS, 900, RESERVED, multiword=few)
+        train(TEXTS, 900, RESERVED, multiword=few)
     size = int(re.findall(r"about (\d+)", str(error.value))[0])
     assert 700 < size < 900
-    assert Tokenizer(fit(TEXTS, size, RESERVED, multiword=few)).vocab_size == size
+    assert Tokenizer(train(TEXTS, size, RESERVED, multiword=few).json).vocab_size == size
 
 
 @given(st.permutations(range(8)), st.integers(1, 120))
@@ -99,7 +99,7 @@ def test_what_the_second_stage_looks_at_does_not_depend_on_the_order(
 
 
 def test_the_same_texts_in_another_order_give_the_same_bytes() -> None:
-    again = fit(TEXTS[::-1], 640, RESERVED, multiword=Multiword(share=0.2))
+    again = train(TEXTS[::-1], 640, RESERVED, multiword=Multiword(share=0.2)).json
     assert again == MULTIWORD.json
 
 
@@ -167,7 +167,7 @@ def test_before_a_multi_word_merge_ids_are_those_of_the_first_stage(
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
 def test_what_a_normaliser_leaves_comes_back(form: str) -> None:
     tokenizer = Tokenizer(
-        fit(TEXTS, 640, RESERVED, normalisation=form, multiword=Multiword(share=0.2))
+        train(TEXTS, 640, RESERVED, normalisation=form, multiword=Multiword(share=0.2)).json
     )
     text = "of the e\u0301 ﷺ ﻻ ½ في هذا"
     assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize(form, text)

@@ -17,13 +17,13 @@ from tests.tokens.made import document
 
 from eyas.recipe import EyasError, UsageError
 from eyas.tokens import Tokenizer
-from eyas.tokens.fit import fit
+from eyas.tokens.fit import train
 from eyas.tokens.report import measure
 from eyas.tokens.sample import Sampled
 
 RESERVED = 16
 TEXTS = [document(n, words=50)["text"] for n in range(60)]
-TOKENIZER = Tokenizer(fit(TEXTS, 512, RESERVED))
+TOKENIZER = Tokenizer(train(TEXTS, 512, RESERVED).json)
 SPECIAL = ["<|endoftext|>", *(f"<|reserved_{i}|>" for i in range(1, RESERVED))]
 WORDS = Tokenizer(of_words("the river", " in the", " في البيت"))
 TAIL = [WORDS.items[i] for i in WORDS.encode(" river")]
@@ -167,7 +167,7 @@ def test_it_pickles_and_names_its_file_by_digest() -> None:
     other = pickle.loads(pickle.dumps(TOKENIZER))
     assert other.digest == TOKENIZER.digest
     assert other.encode("the river") == TOKENIZER.encode("the river")
-    assert Tokenizer(fit(TEXTS, 500, RESERVED)).digest != TOKENIZER.digest
+    assert Tokenizer(train(TEXTS, 500, RESERVED).json).digest != TOKENIZER.digest
 
 
 @pytest.mark.parametrize("data", [b"{}", b"[]", b"\xff", b"", b'{"model": {"vocab": []}}'])

@@ -32,7 +32,7 @@ from .multiword import SAMPLE_BYTES, Multiword, MultiwordMerges, learn_multiword
 from .pattern import multiword_pattern, stage_one_pattern, word_pattern
 from .tokenizer import END_OF_TEXT, byte_characters
 
-__all__ = ["PATTERN", "Multiword", "Trained", "fit", "train"]
+__all__ = ["PATTERN", "Multiword", "Trained", "train"]
 
 PATTERN = word_pattern()
 """How text is cut by default: words, digits by three."""
@@ -49,18 +49,6 @@ class Trained:
     multiword_items: int = 0
     entity_items: int = 0
     entities_found: int = 0
-
-
-def fit(
-    texts: Iterable[str],
-    vocab_size: int,
-    reserved: int,
-    digits: str = "triples",
-    normalisation: str = "",
-    multiword: Multiword | None = None,
-) -> bytes:
-    """The file alone; see `train`."""
-    return train(texts, vocab_size, reserved, digits, normalisation, multiword).json
 
 
 def train(
