@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eyas.corpus import judge as steps
-from eyas.corpus.extract import EXTRACTORS
-from eyas.corpus.inputs import InputFile
-from eyas.corpus.judge import Keys, judge
-from eyas.corpus.minhash import band_hashes, matching_words
-from eyas.corpus.read import Page, read_pages
+from eyas.corpus.reading.inputs import InputFile
+from eyas.corpus.reading.read import Page, read_pages
+from eyas.corpus.stages.minhash import band_hashes, matching_words
+from eyas.corpus.steps import judge as steps
+from eyas.corpus.steps.extract import EXTRACTORS
+from eyas.corpus.steps.judge import Keys, judge
 from eyas.store import open_store
 
 LIMIT = 4 << 20

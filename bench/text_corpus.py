@@ -35,7 +35,7 @@ from pathlib import Path
 import xxhash
 from resiliparse.extract.html2text import extract_plain_text
 
-from eyas.corpus.packages import Cache, Unreachable, apt_packages, pypi_package
+from eyas.corpus.fetch.packages import Cache, Unreachable, apt_packages, pypi_package
 
 __all__ = ["CACHE", "SOURCES", "Corpus", "Source", "load_corpus"]
 

@@ -19,8 +19,8 @@ from tests.texts import page, write_html, write_jsonl
 
 from eyas.corpus import curate, input_files, read_documents
 from eyas.corpus.documents import DOCUMENTS, REJECTS, document_id
-from eyas.corpus.inputs import InputChanged, InputFile, group_files
-from eyas.corpus.read import read_pages
+from eyas.corpus.reading.inputs import InputChanged, InputFile, group_files
+from eyas.corpus.reading.read import read_pages
 from eyas.recipe import Recipe, UsageError
 from eyas.store import (
     Corrupt,

@@ -20,13 +20,13 @@ from eyas.recipe import Recipe, UsageError
 from eyas.store import Manifest, ObjectRef, Store, commit_manifest, identity, read_manifest
 from eyas.work import Shard, ShardResult, Stage, code_version, run_stage
 
-from .exchange import BUCKETS
-from .funnel import Tally
-from .inputs import InputFile, group_files, input_files, package_sources
-from .language import known_languages
-from .match import match_shards
-from .packs import packs_digest
-from .report import put_report, report_facts
+from .reading.inputs import InputFile, group_files, input_files, package_sources
+from .report.funnel import Tally
+from .report.report import put_report, report_facts
+from .stages.exchange import BUCKETS
+from .stages.match_stage import match_shards
+from .steps.language import known_languages
+from .steps.packs import packs_digest
 
 __all__ = ["curate"]
 
@@ -99,10 +99,10 @@ def _stages(recipe: Recipe) -> tuple[Stage, Stage, Stage, Stage]:
     }
     split = {"seed": c.seed, "validation_share": c.validation_share}
     return (
-        Stage("corpus.extract", 1, "eyas.corpus.pages:run_shard", reads),
-        Stage("corpus.match", 1, "eyas.corpus.match:run_match", {"buckets": BUCKETS}),
-        Stage("corpus.cluster", 1, "eyas.corpus.match:run_cluster", {}),
-        Stage("corpus.write", 1, "eyas.corpus.write:run_shard", split),
+        Stage("corpus.extract", 1, "eyas.corpus.stages.extract_stage:run_shard", reads),
+        Stage("corpus.match", 1, "eyas.corpus.stages.match_stage:run_match", {"buckets": BUCKETS}),
+        Stage("corpus.cluster", 1, "eyas.corpus.stages.match_stage:run_cluster", {}),
+        Stage("corpus.write", 1, "eyas.corpus.stages.write_stage:run_shard", split),
     )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .decode import decode_text
+from eyas.corpus.reading.decode import decode_text
+from eyas.corpus.reading.read import Page
+
 from .extract import TooDeep, clean_text, extract_text
 from .language import detect_language
 from .packs import pack_for
-from .read import Page
 from .rules import measure, verdict
 from .words import split_words
 

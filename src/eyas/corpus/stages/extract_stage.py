@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from eyas.corpus.documents import CANDIDATES, REJECTS, TableWriter, document_id
+from eyas.corpus.reading.inputs import InputFile
+from eyas.corpus.reading.read import Page, Refused, read_pages
+from eyas.corpus.report.funnel import Tally
+from eyas.corpus.steps.judge import Keys, Verdict, judge
+from eyas.corpus.steps.packs import pack_for
 from eyas.store import ObjectRef, Store
 from eyas.work import Shard, ShardResult, Stage, shard_key
 
-from .documents import CANDIDATES, REJECTS, TableWriter, document_id
 from .exchange import BAND, Rows, concatenate, put_bands, split_id
-from .funnel import Tally
-from .inputs import InputFile
-from .judge import Keys, Verdict, judge
 from .minhash import band_hashes, matching_words
-from .packs import pack_for
-from .read import Page, Refused, read_pages
 
 __all__ = ["run_shard"]
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.texts import page
 
-from eyas.corpus import minhash
-from eyas.corpus.minhash import band_hashes, match_probability, matching_words
-from eyas.corpus.words import split_words
+from eyas.corpus.stages import minhash
+from eyas.corpus.stages.minhash import band_hashes, match_probability, matching_words
+from eyas.corpus.steps.words import split_words
 
 
 def bands(text: str, shingle: int = 5) -> set[int]:

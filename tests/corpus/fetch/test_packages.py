@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.corpus.package_builder import apt_config, deb, index, page, sdist
+from tests.corpus.fetch.package_builder import apt_config, deb, index, page, sdist
 
-from eyas.corpus.packages import Cache, Unreachable, apt_packages, pypi_package
+from eyas.corpus.fetch.packages import Cache, Unreachable, apt_packages, pypi_package
 
 needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="there is no apt-get here")
 NOWHERE = "http://127.0.0.1:9/"

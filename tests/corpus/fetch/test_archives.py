@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.corpus.package_builder import MODIFIED, deb, page, sdist
+from tests.corpus.fetch.package_builder import MODIFIED, deb, page, sdist
 
-from eyas.corpus.archives import content_type, inspect, read_pages
+from eyas.corpus.fetch.archives import content_type, inspect, read_pages
 from eyas.recipe import EyasError
 
 
@@ -63,7 +63,7 @@ def test_a_name_that_comes_twice_is_one_page(tmp_path: Path) -> None:
 def test_what_is_too_large_to_be_a_page_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eyas.corpus.archives.MAX_PAGE", 100)
+    monkeypatch.setattr("eyas.corpus.fetch.archives.MAX_PAGE", 100)
     found = inspect(deb(tmp_path, "x", {"a.html": b"x" * 101, "b.html": b"y" * 100}))
     assert (found.pages, found.too_large) == ({"b.html": 100}, 1)
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from tests.corpus.crawl import html_of, member, record, response
 
-from eyas.corpus.decode import TooLarge, decode_content, decode_text
-from eyas.corpus.inputs import InputChanged, InputFile
-from eyas.corpus.read import Page, Refused, read_pages
+from eyas.corpus.reading.decode import TooLarge, decode_content, decode_text
+from eyas.corpus.reading.inputs import InputChanged, InputFile
+from eyas.corpus.reading.read import Page, Refused, read_pages
 from eyas.store import Store, crc32c
 
 LIMIT = 100_000

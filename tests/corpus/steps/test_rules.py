@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.texts import page
 
-from eyas.corpus.packs import PACKS, Pack, pack_for, packs_digest
-from eyas.corpus.rules import measure, rules_of, verdict
-from eyas.corpus.words import split_words
+from eyas.corpus.steps.packs import PACKS, Pack, pack_for, packs_digest
+from eyas.corpus.steps.rules import measure, rules_of, verdict
+from eyas.corpus.steps.words import split_words
 
 ENGLISH, ARABIC = pack_for("en"), pack_for("ar")
 words_of = st.integers(1, 30).flatmap(

@@ -12,12 +12,12 @@ import pytest
 from tests.corpus.crawl import html_of
 from tests.texts import page
 
-from eyas.corpus.extract import EXTRACTORS, MAX_DEPTH, clean_text, extract_text
-from eyas.corpus.judge import Keys, judge
-from eyas.corpus.language import detect_language
-from eyas.corpus.read import Page
+from eyas.corpus.reading.read import Page
+from eyas.corpus.steps.extract import EXTRACTORS, MAX_DEPTH, clean_text, extract_text
+from eyas.corpus.steps.judge import Keys, judge
+from eyas.corpus.steps.language import detect_language
 
-PAGES = Path(__file__).resolve().parents[3] / "shared" / "data" / "pages"
+PAGES = Path(__file__).resolve().parents[4] / "shared" / "data" / "pages"
 MENU = "<nav><ul><li><a href=/>Home</a><li><a href=/s>Sitemap</a></ul></nav>"
 
 
@@ -39,7 +39,7 @@ def test_extraction_repeats_whatever_came_before(extractor: str) -> None:
 @pytest.mark.parametrize("extractor", sorted(EXTRACTORS))
 def test_extraction_is_the_same_in_another_process(extractor: str) -> None:
     script = (
-        "import json, sys; from eyas.corpus.extract import extract_text\n"
+        "import json, sys; from eyas.corpus.steps.extract import extract_text\n"
         "print(json.dumps([extract_text(h, sys.argv[1]) for h in json.load(sys.stdin)]))"
     )
     for seed in ("1", "2"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyas.corpus.words import is_word, matching_form, split_words
+from eyas.corpus.steps.words import is_word, matching_form, split_words
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyas.corpus.selection import choose, fair_shares, language_of, page_name
+from eyas.corpus.fetch.selection import choose, fair_shares, language_of, page_name
 
 HANDBOOK = [
     f"usr/share/doc/h/html/{lang}/sect.{n}.html"

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyas.corpus.funnel import BINS, Tally, bin_of, funnel
-from eyas.corpus.report import put_report, report_facts
-from eyas.corpus.report_page import report_page
+from eyas.corpus.report.funnel import BINS, Tally, bin_of, funnel
+from eyas.corpus.report.report import put_report, report_facts
+from eyas.corpus.report.report_page import report_page
 from eyas.recipe import Recipe
 from eyas.store import Store
 

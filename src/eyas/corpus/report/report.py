@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
+from eyas.corpus.stages.minhash import match_probability
+from eyas.corpus.steps.packs import pack_for
+from eyas.corpus.steps.rules import rules_of
 from eyas.recipe import Recipe
 from eyas.store import ObjectRef, Store, dump_json, put_object
 
 from .funnel import Tally, bin_range, funnel
-from .minhash import match_probability
-from .packs import pack_for
 from .report_page import report_page
-from .rules import rules_of
 
 __all__ = ["put_report", "report_facts"]
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyas.corpus.exchange import BAND, BUCKETS, PAIR, put_bands, read_bands
-from eyas.corpus.match import join, match_shards, run_match
-from eyas.corpus.write import split_of
+from eyas.corpus.stages.exchange import BAND, BUCKETS, PAIR, put_bands, read_bands
+from eyas.corpus.stages.match_stage import join, match_shards, run_match
+from eyas.corpus.stages.write_stage import split_of
 from eyas.store import Corrupt, Store
 from eyas.work import Shard, Stage
 
-STAGE = Stage("corpus.match", 1, "eyas.corpus.match:run_match", {})
+STAGE = Stage("corpus.match", 1, "eyas.corpus.stages.match_stage:run_match", {})
 
 
 def band_rows(rows: list[tuple[int, int]]) -> np.ndarray:

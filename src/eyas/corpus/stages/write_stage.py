@@ -8,12 +8,12 @@ from typing import Any
 
 import xxhash
 
+from eyas.corpus.documents import CANDIDATES, DOCUMENTS, REJECTS, TableWriter, read_tables
+from eyas.corpus.report.funnel import Tally
 from eyas.store import ObjectRef, Store
 from eyas.work import Shard, ShardResult, Stage, shard_key
 
-from .documents import CANDIDATES, DOCUMENTS, REJECTS, TableWriter, read_tables
 from .exchange import CLUSTER, id_text, read_rows
-from .funnel import Tally
 
 __all__ = ["run_shard", "split_of"]
 

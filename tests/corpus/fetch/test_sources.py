@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
-from tests.corpus.package_builder import apt_config, deb, index, page, sdist
+from tests.corpus.fetch.package_builder import apt_config, deb, index, page, sdist
 
-from eyas.corpus.packages import Cache, default_cache
-from eyas.corpus.sources import fetch_sources
+from eyas.corpus.fetch.packages import Cache, default_cache
+from eyas.corpus.fetch.sources import fetch_sources
 from eyas.recipe import EyasError, Recipe, UsageError
 from eyas.store import Manifest, Store, open_store, read_manifest, read_object
 
@@ -141,7 +141,7 @@ def test_the_same_recipe_writes_the_same_bytes_anywhere(tmp_path: Path, cached: 
 def test_large_packages_are_several_files(
     folder_store: Store, cached: Cached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eyas.corpus.sources._FILE_BYTES", 2000)
+    monkeypatch.setattr("eyas.corpus.fetch.sources._FILE_BYTES", 2000)
     cached("docs", {f"{n:02d}.html": page("x" * 500) for n in range(10)})
     manifest = fetch_sources(recipe("pypi:docs"), folder_store)
     assert [o.rows for o in manifest.objects] == [3, 3, 3, 1]

@@ -11,7 +11,7 @@ import pytest
 from tests.corpus.crawl import SHARED, html_of, member, record, response
 from tests.texts import page
 
-from eyas.corpus.records import Broken, Record, walk_records
+from eyas.corpus.reading.records import Broken, Record, walk_records
 
 LIMIT = 1 << 20
 

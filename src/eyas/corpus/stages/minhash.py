@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from .words import matching_form
+from eyas.corpus.steps.words import matching_form
 
 __all__ = ["band_hashes", "match_probability", "matching_words"]
 

@@ -1,0 +1,1 @@
+"""Package sources to WARC files in the store."""

@@ -1,0 +1,1 @@
+"""What became of the pages, in numbers and as a page."""

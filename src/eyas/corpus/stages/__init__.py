@@ -1,0 +1,1 @@
+"""The stages of the corpus, as the room `work` runs them."""

@@ -1,0 +1,1 @@
+"""A page to a document: pure functions, one a file."""
