@@ -1,4 +1,5 @@
-"""The tables of the corpus: documents, candidates (documents before de-duplication) and rejects.
+"""The tables of the corpus: texts (pages as extracted), candidates (what the filters keep),
+documents (what de-duplication keeps), and rejects with the text that was refused.
 
 Parquet, zstd, with every setting that shapes the bytes fixed, and row groups cut by content: the
 same rows give the same file. Writing keeps one row group in memory and the file in a temporary one.
@@ -23,13 +24,14 @@ __all__ = [
     "CANDIDATES",
     "DOCUMENTS",
     "REJECTS",
+    "TEXTS",
     "TableWriter",
     "document_id",
     "read_documents",
     "read_tables",
 ]
 
-_CANDIDATE_FIELDS = [
+_TEXT_FIELDS = [
     ("id", pa.string()),
     ("url", pa.string()),
     ("text", pa.large_string()),
@@ -38,11 +40,11 @@ _CANDIDATE_FIELDS = [
     ("source", pa.string()),
     ("offset", pa.int64()),
     ("date", pa.string()),
-    ("words", pa.int32()),
-    ("bytes", pa.int32()),
 ]
-CANDIDATES = pa.schema(_CANDIDATE_FIELDS)
-DOCUMENTS = pa.schema([*_CANDIDATE_FIELDS, ("cluster", pa.string()), ("split", pa.string())])
+_COUNTS = [("words", pa.int32()), ("bytes", pa.int32())]
+TEXTS = pa.schema(_TEXT_FIELDS)
+CANDIDATES = pa.schema([*_TEXT_FIELDS, *_COUNTS])
+DOCUMENTS = pa.schema([*CANDIDATES, ("cluster", pa.string()), ("split", pa.string())])
 REJECTS = pa.schema(
     [
         ("id", pa.string()),
@@ -53,7 +55,9 @@ REJECTS = pa.schema(
         ("value", pa.float64()),
         ("source", pa.string()),
         ("offset", pa.int64()),
+        ("date", pa.string()),
         ("detail", pa.string()),
+        ("text", pa.large_string()),
     ]
 )
 
