@@ -6,9 +6,11 @@ processes; a stage that must wait does so until the test makes the file `go`.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -16,8 +18,17 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from eyas.store import Store, put_object, put_object_chunks
-from eyas.work import Shard, ShardResult, Stage, shard_key
+from eyas.store import Store, open_store, put_object, put_object_chunks
+from eyas.work import (
+    Engine,
+    Shard,
+    ShardResult,
+    Stage,
+    refusals,
+    run_stage,
+    shard_key,
+    watch_item,
+)
 
 
 def marks() -> Path:
@@ -39,6 +50,14 @@ def copy(store: Store, stage: Stage, shard: Shard) -> ShardResult:
     objects = tuple(put_object(store, f"out/{key}-{n}.txt", text * (n + 1)) for n in range(2))
     facts = {"text": shard.params["text"], "pair": (1, 2)}
     return ShardResult(objects, {"bytes": sum(o.size for o in objects)}, facts)
+
+
+def copy_and_run_the_other_share(store: Store, stage: Stage, shard: Shard) -> ShardResult:
+    """`copy`; shard s0 first lets another job do the share of s1."""
+    if shard.name == "s0":
+        both = [shard, Shard("s1", params={"text": "1"})]
+        run_stage(open_store(store.url), stage, both, Engine(share=(1, 2)))
+    return copy(store, stage, shard)
 
 
 def copy_but_die(store: Store, stage: Stage, shard: Shard) -> ShardResult:
@@ -83,6 +102,15 @@ def fail_on_seven(store: Store, stage: Stage, shard: Shard) -> ShardResult:
     return copy(store, stage, shard)
 
 
+def copy_with_place(store: Store, stage: Stage, shard: Shard) -> ShardResult:
+    """`copy`; its facts say under which Ray node. Waits until two nodes are at work."""
+    raylet = os.environ["RAY_RAYLET_PID"]
+    (marks() / f"raylet-{raylet}").touch()
+    while len(list(marks().glob("raylet-*"))) < 2:
+        time.sleep(0.005)
+    return dataclasses.replace(copy(store, stage, shard), facts={"raylet": raylet})
+
+
 def wait_for_go(store: Store, stage: Stage, shard: Shard) -> ShardResult:
     """`copy`, once the file `go` is there; shard 0 does not wait."""
     if shard.name != "s0":
@@ -111,3 +139,42 @@ def speak(store: Store, stage: Stage, shard: Shard) -> ShardResult:
     logging.getLogger("eyas.test").warning("shard %s speaks", shard.name, extra={"odd": lambda: 0})
     threads = os.environ["OMP_NUM_THREADS"]
     return ShardResult((), facts={"threads": threads, "pid": os.getpid()})
+
+
+def watched(store: Store, stage: Stage, shard: Shard) -> ShardResult:
+    """One object of the shard's items (`params["items"]`), each watched; what an item is named
+    says what happens there. An item that was refused is written with its verdict."""
+    mark(shard)
+    refused = refusals(store, stage)
+    lines = []
+    for item in shard.params["items"]:
+        if item in refused:
+            lines.append(f"{item} {refused[item]}")
+            continue
+        with watch_item(item, stage.settings.get("cpu_seconds", 30.0)):
+            _happen(item)
+        lines.append(item)
+    key = shard_key(stage, shard)[:12]
+    return ShardResult((put_object(store, f"out/{key}.txt", "\n".join(lines).encode()),))
+
+
+def _happen(item: str) -> None:
+    what = item.split("-")[0]
+    if what == "runaway":
+        re.match(r"(a|a)*$", "a" * 40 + "b")  # in C, and for ages
+    elif what == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif what == "stubborn":
+        raise ValueError(f"{item} cannot be done")
+    else:
+        sum(range(200_000))
+
+
+def refused_and_tried_again(store: Store, stage: Stage, shard: Shard) -> ShardResult:
+    """Does not look up what was refused."""
+    mark(shard)
+    with watch_item("runaway", 0.1):
+        _happen("runaway")
+    raise AssertionError

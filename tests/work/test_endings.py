@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from eyas.store import Store
-from eyas.work import Shard, Stage, run_stage
+from eyas.work import Engine, Shard, Stage, run_stage
 
 _PARENT = """
 import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 from eyas.store import open_store
-from eyas.work import Shard, Stage, run_stage
+from eyas.work import Engine, Shard, Stage, run_stage
 shards = [Shard(f"s{n}", params={"text": str(n)}) for n in range(6)]
-run_stage(open_store(sys.argv[1]), Stage("end", 1, sys.argv[2]), shards, workers=2)
+run_stage(open_store(sys.argv[1]), Stage("end", 1, sys.argv[2]), shards, Engine(workers=2))
 """
 
 
@@ -82,7 +82,9 @@ def test_a_parent_that_ends_leaves_no_worker_and_loses_no_finished_shard(
     assert runs()["s0"] == 1
     (marks / "go").touch()
     shards = [Shard(f"s{n}", params={"text": str(n)}) for n in range(6)]
-    run_stage(folder_store, Stage("end", 1, "tests.work.stages:wait_for_go"), shards, workers=3)
+    run_stage(
+        folder_store, Stage("end", 1, "tests.work.stages:wait_for_go"), shards, Engine(workers=3)
+    )
     again = runs()
     assert set(again) == {"s1", "s2", "s3", "s4", "s5"}
 

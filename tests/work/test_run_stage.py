@@ -6,14 +6,24 @@ import dataclasses
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from eyas.recipe import UsageError
 from eyas.store import ObjectRef, Store, open_store, read_object
-from eyas.work import Shard, ShardResult, Stage, StageError, run_stage, shard_key
+from eyas.work import (
+    Engine,
+    NotYet,
+    Shard,
+    ShardResult,
+    Stage,
+    StageError,
+    complete,
+    run_stage,
+    shard_key,
+)
 
 COPY = Stage("copy", 1, "tests.work.stages:copy", {"suffix": "x"})
 Runs = Callable[[], Counter[str]]
@@ -21,6 +31,12 @@ Runs = Callable[[], Counter[str]]
 
 def shards(count: int) -> list[Shard]:
     return [Shard(f"s{n}", params={"text": str(n)}) for n in range(count)]
+
+
+def run(
+    store: Store, stage: Stage, shards: Sequence[Shard | None], engine: Engine | None = None
+) -> list[ShardResult]:
+    return complete(stage.name, run_stage(store, stage, shards, engine or Engine()))
 
 
 def contents(store: Store, results: list[ShardResult]) -> list[bytes]:
@@ -34,23 +50,23 @@ def everything(store: Store, prefix: str) -> dict[str, bytes]:
 def test_results_come_in_the_order_of_the_shards_and_their_objects_can_be_read(
     store: Store, runs: Runs
 ) -> None:
-    results = run_stage(store, COPY, shards(5), workers=2)
+    results = run(store, COPY, shards(5), Engine(workers=2))
     assert [r.facts["text"] for r in results] == ["0", "1", "2", "3", "4"]
     assert contents(store, results)[:2] == [b"0 x", b"0 x0 x"]
     assert runs() == {f"s{n}": 1 for n in range(5)}
 
 
 def test_a_finished_stage_runs_nothing_and_gives_the_same_results(store: Store, runs: Runs) -> None:
-    first = run_stage(store, COPY, shards(4), workers=2)
+    first = run(store, COPY, shards(4), Engine(workers=2))
     runs()
-    assert run_stage(store, COPY, shards(4), workers=1) == first
+    assert run(store, COPY, shards(4), Engine(workers=1)) == first
     assert not runs()
 
 
 def test_three_workers_write_what_one_writes(tmp_path: Path, marks: Path) -> None:
     one, three = open_store(str(tmp_path / "one")), open_store(str(tmp_path / "three"))
-    first = run_stage(one, COPY, shards(9), workers=1)
-    assert run_stage(three, COPY, shards(9), workers=3) == first
+    first = run(one, COPY, shards(9), Engine(workers=1))
+    assert run(three, COPY, shards(9), Engine(workers=3)) == first
     assert everything(one, "out/") == everything(three, "out/")
 
 
@@ -58,26 +74,26 @@ def test_workers_killed_at_random_change_no_byte(
     store: Store, tmp_path: Path, runs: Runs, caplog: pytest.LogCaptureFixture
 ) -> None:
     undisturbed = open_store(str(tmp_path / "undisturbed"))
-    expected = run_stage(undisturbed, COPY, shards(20), workers=2)
+    expected = run(undisturbed, COPY, shards(20), Engine(workers=2))
     runs()
     mortal = dataclasses.replace(COPY, run="tests.work.stages:copy_but_die")
-    assert run_stage(store, mortal, shards(20), workers=3) == expected
+    assert run(store, mortal, shards(20), Engine(workers=3)) == expected
     assert everything(store, "out/") == everything(undisturbed, "out/")
     assert sum(runs().values()) > 25
-    assert "killed by SIGKILL" in caplog.text
-    assert run_stage(store, COPY, shards(20)) == expected
+    assert "SIGKILL" in caplog.text
+    assert run(store, COPY, shards(20)) == expected
     assert not runs()
 
 
-def test_a_shard_that_always_kills_its_worker_is_named_after_four_runs(
+def test_a_shard_that_always_kills_its_worker_is_named_after_eight_runs(
     folder_store: Store, runs: Runs
 ) -> None:
     stage = Stage("deadly", 1, "tests.work.stages:always_die")
     with pytest.raises(
-        StageError, match=r"stage deadly, shard s0: .*died 4 times.*SIGKILL.*memory"
+        StageError, match=r"stage deadly, shard s0: .*died 8 times.*SIGKILL.*memory"
     ):
-        run_stage(folder_store, stage, shards(1))
-    assert runs() == {"s0": 4}
+        run(folder_store, stage, shards(1))
+    assert runs() == {"s0": 8}
 
 
 def test_an_error_names_stage_shard_and_cause_and_is_not_retried(
@@ -87,7 +103,7 @@ def test_an_error_names_stage_shard_and_cause_and_is_not_retried(
     with pytest.raises(
         StageError, match="stage picky, shard s7: ValueError: seven is not legal"
     ) as e:
-        run_stage(folder_store, stage, shards(40), workers=2)
+        run(folder_store, stage, shards(40), Engine(workers=2))
     assert "fail_on_seven" in e.value.details
     ran = runs()
     assert ran["s7"] == 1
@@ -97,23 +113,23 @@ def test_an_error_names_stage_shard_and_cause_and_is_not_retried(
 
 
 def test_a_stage_that_does_not_exist_is_an_error_that_names_it(folder_store: Store) -> None:
-    with pytest.raises(StageError, match=r"stage lost, shard s0: .*no_such_module"):
-        run_stage(folder_store, Stage("lost", 1, "no_such_module:run"), shards(1))
+    with pytest.raises(StageError, match=r"stage lost: .*no_such_module"):
+        run(folder_store, Stage("lost", 1, "no_such_module:run"), shards(1))
 
 
 def test_only_what_changed_runs_again(folder_store: Store, runs: Runs) -> None:
-    run_stage(folder_store, COPY, shards(4))
+    run(folder_store, COPY, shards(4))
     runs()
-    run_stage(folder_store, COPY, [*shards(4), Shard("new", params={"text": "new"})])
+    run(folder_store, COPY, [*shards(4), Shard("new", params={"text": "new"})])
     assert runs() == {"new": 1}
     changed = [dataclasses.replace(shards(4)[0], params={"text": "0b"}), *shards(4)[1:]]
-    run_stage(folder_store, COPY, changed)
+    run(folder_store, COPY, changed)
     assert runs() == {"s0": 1}
-    run_stage(folder_store, dataclasses.replace(COPY, settings={"suffix": "y"}), shards(4))
+    run(folder_store, dataclasses.replace(COPY, settings={"suffix": "y"}), shards(4))
     assert sum(runs().values()) == 4
-    run_stage(folder_store, dataclasses.replace(COPY, version=2), shards(4))
+    run(folder_store, dataclasses.replace(COPY, version=2), shards(4))
     assert sum(runs().values()) == 4
-    run_stage(folder_store, COPY, shards(4))
+    run(folder_store, COPY, shards(4))
     assert not runs()
 
 
@@ -121,11 +137,11 @@ def test_another_name_another_order_or_a_tuple_for_a_list_changes_nothing(
     folder_store: Store, runs: Runs
 ) -> None:
     stage = dataclasses.replace(COPY, settings={"suffix": "x", "list": (1, 2)})
-    first = run_stage(folder_store, stage, shards(3))
+    first = run(folder_store, stage, shards(3))
     runs()
     again = [dataclasses.replace(s, name=f"other{s.name}") for s in reversed(shards(3))]
     stage = dataclasses.replace(COPY, settings={"list": [1, 2], "suffix": "x"})
-    assert run_stage(folder_store, stage, again) == first[::-1]
+    assert run(folder_store, stage, again) == first[::-1]
     assert not runs()
 
 
@@ -140,59 +156,102 @@ def test_a_shard_key_depends_on_inputs_and_params_but_not_on_the_name() -> None:
 def test_a_damaged_record_is_done_again(
     store: Store, runs: Runs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = run_stage(store, COPY, shards(3))
+    first = run(store, COPY, shards(3))
     runs()
     key = f"work/copy/{shard_key(COPY, shards(3)[1])}.json"
     store.put(key, store.get(key).replace(b'"version":1', b'"version":7'))
-    assert run_stage(store, COPY, shards(3)) == first
+    assert run(store, COPY, shards(3)) == first
     assert runs() == {"s1": 1}
     assert f"{key} is damaged" in caplog.text
-    run_stage(store, COPY, shards(3))
+    run(store, COPY, shards(3))
     assert not runs()
 
 
 def test_a_missing_or_shortened_object_is_made_again(
     store: Store, runs: Runs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = run_stage(store, COPY, shards(3))
+    first = run(store, COPY, shards(3))
     runs()
     store.delete([first[0].objects[1].key])
     store.put(first[2].objects[0].key, b"short")
-    assert run_stage(store, COPY, shards(3)) == first
+    assert run(store, COPY, shards(3)) == first
     assert runs() == {"s0": 1, "s2": 1}
     assert first[0].objects[1].key in caplog.text
     assert contents(store, first)[1] == b"0 x0 x"
 
 
-def test_machines_that_share_nothing_do_all_shards_once(folder_store: Store, runs: Runs) -> None:
-    parts = [run_stage(folder_store, COPY, shards(7), only=(i, 3)) for i in range(3)]
-    assert [r.facts["text"] for r in parts[1]] == ["1", "4"]
+def test_jobs_that_share_nothing_do_all_shards_once_and_see_what_the_others_did(
+    folder_store: Store, runs: Runs
+) -> None:
+    def texts(share: int) -> list[str | None]:
+        results = run_stage(folder_store, COPY, shards(7), Engine(share=(share, 3)))
+        return [r.facts["text"] if r else None for r in results]
+
+    assert texts(0) == ["0", None, None, "3", None, None, "6"]
+    assert texts(2) == ["0", None, "2", "3", None, "5", "6"]
+    assert texts(1) == ["0", "1", "2", "3", "4", "5", "6"]
     assert runs() == {f"s{n}": 1 for n in range(7)}
-    whole = run_stage(folder_store, COPY, shards(7))
-    assert whole == [parts[n % 3][n // 3] for n in range(7)]
+    assert run(folder_store, COPY, shards(7), Engine(share=(2, 3))) == run(
+        folder_store, COPY, shards(7)
+    )
     assert not runs()
 
 
-@pytest.mark.parametrize("only", [(3, 3), (-1, 2), (0, 0)])
-def test_an_impossible_share_is_wrong_usage(folder_store: Store, only: tuple[int, int]) -> None:
+def test_what_other_jobs_do_meanwhile_is_seen(folder_store: Store, runs: Runs) -> None:
+    """The shard of share 0 does the whole of share 1 before it ends."""
+    stage = Stage("meanwhile", 1, "tests.work.stages:copy_and_run_the_other_share")
+    results = run_stage(folder_store, stage, shards(2), Engine(share=(0, 2)))
+    assert [r.facts["text"] for r in complete(stage.name, results)] == ["0", "1"]
+    assert runs() == {"s0": 1, "s1": 1}
+
+
+def test_a_shard_whose_input_is_not_there_is_passed_over(folder_store: Store, runs: Runs) -> None:
+    some = [shards(4)[0], None, shards(4)[2], None]
+    results = run_stage(folder_store, COPY, some, Engine(share=(0, 2)))
+    assert [r is None for r in results] == [False, True, False, True]
+    with pytest.raises(NotYet, match="stage copy: 2 of 4 shards are still with the other jobs"):
+        complete("copy", results)
+    assert run_stage(folder_store, COPY, some, Engine(share=(1, 2))) == results
+    assert runs() == {"s0": 1, "s2": 1}
+
+
+@pytest.mark.parametrize("share", [(3, 3), (-1, 2), (0, 0)])
+def test_an_impossible_share_is_wrong_usage(share: tuple[int, int]) -> None:
     with pytest.raises(UsageError, match="not possible"):
-        run_stage(folder_store, COPY, shards(3), only=only)
+        Engine(share=share)
+
+
+def test_an_unknown_engine_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="engine 'spark' is not known; it is pool or ray"):
+        Engine("spark")
+    with pytest.raises(UsageError, match="-1 workers are not possible"):
+        Engine(workers=-1)
+
+
+def test_what_a_shard_spent_is_told_and_changes_nothing(folder_store: Store, marks: Path) -> None:
+    (result,) = run(folder_store, COPY, shards(1))
+    assert {"seconds", "cpu_seconds", "peak_bytes", "host"} == set(result.spent)
+    assert 0 <= result.spent["cpu_seconds"] < 60
+    assert result.spent["peak_bytes"] > 1 << 20
+    (again,) = run(folder_store, COPY, shards(1))
+    assert again.spent == result.spent, "as recorded"
+    assert result == dataclasses.replace(result, spent={})
 
 
 def test_the_same_input_twice_is_refused(folder_store: Store) -> None:
     with pytest.raises(StageError, match="shards s0 and twin have the same inputs"):
-        run_stage(folder_store, COPY, [*shards(1), Shard("twin", params={"text": "0"})])
+        run(folder_store, COPY, [*shards(1), Shard("twin", params={"text": "0"})])
 
 
 def test_no_shards_are_no_work(folder_store: Store) -> None:
-    assert run_stage(folder_store, COPY, []) == []
+    assert run(folder_store, COPY, []) == []
 
 
 def test_workers_log_to_the_parent_and_have_one_thread(
     folder_store: Store, marks: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        results = run_stage(folder_store, Stage("speak", 1, "tests.work.stages:speak"), shards(2))
+        results = run(folder_store, Stage("speak", 1, "tests.work.stages:speak"), shards(2))
     assert {r.getMessage() for r in caplog.records if r.name == "eyas.test"} == {
         "shard s0 speaks",
         "shard s1 speaks",

@@ -1,19 +1,29 @@
-"""Work: a stage's shards run once, by a pool of processes; the ledger of what is done."""
+"""Work: a stage's shards run once, by an engine; the ledger of what is done."""
 
 from __future__ import annotations
 
 from .bars import progress
 from .code import code_version
-from .contract import Shard, ShardResult, Stage, StageError, shard_key
+from .contract import NotYet, Shard, ShardResult, Stage, StageError, complete, shard_key
+from .engine import ENGINES, Engine
+from .items import watch_item
 from .stage import run_stage
+from .verdicts import Refusal, refusals
 
 __all__ = [
+    "ENGINES",
+    "Engine",
+    "NotYet",
+    "Refusal",
     "Shard",
     "ShardResult",
     "Stage",
     "StageError",
     "code_version",
+    "complete",
     "progress",
+    "refusals",
     "run_stage",
     "shard_key",
+    "watch_item",
 ]

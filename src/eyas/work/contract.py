@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +20,13 @@ from eyas.recipe import EyasError
 from eyas.store import ObjectRef, Store, dump_json, identity
 
 __all__ = [
+    "NotYet",
     "RunShard",
     "Shard",
     "ShardResult",
     "Stage",
     "StageError",
+    "complete",
     "decode_result",
     "encode_result",
     "load_run",
@@ -56,13 +58,20 @@ class Stage:
 @dataclass(frozen=True)
 class ShardResult:
     """What a shard made. `counters` are numbers that add up over shards; `facts` is anything else
-    that is JSON-able and small, since the caller holds those of all shards."""
+    that is JSON-able and small, since the caller holds those of all shards.
+
+    `spent` tells of the run that made it and is filled in by the ledger: `seconds`, `cpu_seconds`,
+    `peak_bytes` (resident, of the worker until then) and `host`. Two runs of a shard differ in
+    nothing else, so it takes no part in equality or in any hash.
+    """
 
     objects: tuple[ObjectRef, ...]
     counters: Mapping[str, float] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    spent: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
+_SPENT = ("seconds", "cpu_seconds", "peak_bytes", "host")
 RunShard = Callable[[Store, Stage, Shard], ShardResult]
 
 
@@ -73,6 +82,21 @@ class StageError(EyasError):
     def __init__(self, message: str, details: str = "") -> None:
         super().__init__(message)
         self.details = details
+
+
+class NotYet(StageError):
+    """A stage whose shards are shared out is not complete: start again when the others are done."""
+
+
+def complete(stage_name: str, results: Sequence[ShardResult | None]) -> list[ShardResult]:
+    """`results` if all are there. Raises NotYet, which says how many are not."""
+    done = [result for result in results if result is not None]
+    if len(done) < len(results):
+        raise NotYet(
+            f"stage {stage_name}: {len(results) - len(done)} of {len(results)} shards are still "
+            "with the other jobs of this array"
+        )
+    return done
 
 
 def shard_key(stage: Stage, shard: Shard) -> str:
@@ -99,12 +123,14 @@ def encode_result(result: ShardResult) -> dict[str, Any]:
         "objects": list(result.objects),
         "counters": dict(result.counters),
         "facts": dict(result.facts),
+        **result.spent,
     }
 
 
 def decode_result(raw: Mapping[str, Any]) -> ShardResult:
     """The inverse of `encode_result`, other keys ignored."""
-    return ShardResult(_refs(raw["objects"]), raw["counters"], raw["facts"])
+    spent = {name: raw[name] for name in _SPENT if name in raw}
+    return ShardResult(_refs(raw["objects"]), raw["counters"], raw["facts"], spent)
 
 
 def _refs(raw: Iterable[Mapping[str, Any]]) -> tuple[ObjectRef, ...]:

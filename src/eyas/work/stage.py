@@ -1,25 +1,30 @@
 """Run a stage: every shard once, whatever was interrupted before.
 
-The shards' keys are looked up in the ledger, what is not done goes to the pool, results come back
-in the order of the shards. Nothing depends on how many workers did it or how many runs it took.
+The shards' keys are looked up in the ledger, what is not done goes to the engine, results come back
+in the order of the shards. Nothing depends on which engine did it, on how many workers, or on how
+many runs it took.
+
+Array jobs share nothing but the store: each runs its share of the shards and finds the others' in
+the ledger. A shard whose input another job has yet to make is None, and so is its result.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-import os
 from collections.abc import Sequence
 
-from eyas.recipe import UsageError
 from eyas.store import Store
 
 from .bars import progress
 from .code import code_version
 from .contract import Shard, ShardResult, Stage, StageError, plain, shard_key
+from .engine import Engine
 from .ledger import finished
-from .pool import run_pool
-from .worker import Setup
+from .pool import Pool
+from .schedule import Crew, run_tasks
+from .worker import Setup, Task
 
 __all__ = ["run_stage"]
 
@@ -30,63 +35,77 @@ _LOGGERS = ("", "eyas")
 def run_stage(
     store: Store,
     stage: Stage,
-    shards: Sequence[Shard],
-    workers: int = 0,
-    only: tuple[int, int] | None = None,
-) -> list[ShardResult]:
+    shards: Sequence[Shard | None],
+    engine: Engine = Engine(),  # noqa: B008 a frozen value
+) -> list[ShardResult | None]:
     """Results of all shards, in their order; finished ones are not run again.
 
-    `workers` 0 is one a core. `only=(i, n)` runs and returns shards i, i+n, i+2n, … for array jobs
-    in which n machines share nothing. Raises StageError naming stage, shard and cause if a shard
-    raised (after the running ones have been recorded) or killed its worker four times; UsageError
-    for an impossible `only`.
+    None for a shard that is None, and for one that `engine.share` leaves to another job which has
+    not done it; `complete` raises if there are any. Raises StageError naming stage, shard and cause
+    if a shard raised (after the running ones have been recorded) or cannot keep a worker alive.
     """
     stage = dataclasses.replace(stage, settings=plain(stage.settings))
-    tasks = [_task(stage, shard) for shard in _chosen(shards, only)]
+    tasks = [_task(stage, shard) if shard else None for shard in shards]
     _check_distinct(stage, tasks)
-    results = finished(store, stage, (key for _, key in tasks))
-    todo = [task for task in tasks if task[1] not in results]
+    index, count = engine.share or (0, 1)
+    results = _finished(store, stage, tasks)
+    mine = [task for task in tasks[index::count] if task]
+    todo = [task for task in mine if task[1] not in results]
     if todo:
-        _log.info("stage %s: %d shards, %d done before", stage.name, len(tasks), len(results))
-        count = min(workers or os.cpu_count() or 1, len(todo))
-        with progress(stage.name, total=len(tasks)) as advance:
-            advance(len(tasks) - len(todo))
-
-            def done(index: int, result: ShardResult) -> None:
-                results[todo[index][1]] = result
-                advance(1)
-
-            run_pool(_setup(store, stage), todo, count, done)
-    return [results[key] for _, key in tasks]
+        _log.info("stage %s: %d shards, %d to do", stage.name, len(mine), len(todo))
+        _run(store, stage, todo, engine, len(mine), results)
+        if engine.share:  # the others were not idle meanwhile
+            results |= _finished(store, stage, [t for t in tasks if t and t[1] not in results])
+    return [results.get(task[1]) if task else None for task in tasks]
 
 
-def _task(stage: Stage, shard: Shard) -> tuple[Shard, str]:
+def _run(
+    store: Store,
+    stage: Stage,
+    todo: Sequence[Task],
+    engine: Engine,
+    total: int,
+    results: dict[str, ShardResult],
+) -> None:
+    """Run all of `todo`, adding to `results`."""
+    with (
+        progress(stage.name, total=total) as advance,
+        contextlib.closing(_crew(store, stage, engine)) as crew,
+    ):
+        advance(total - len(todo))
+
+        def done(key: str, result: ShardResult) -> None:
+            results[key] = result
+            advance(1)
+
+        run_tasks(store, stage, todo, crew, done)
+
+
+def _crew(store: Store, stage: Stage, engine: Engine) -> Crew:
+    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+    setup = Setup(store.url, stage, code_version(), levels)
+    if engine.kind == "ray":
+        from .ray_crew import RayCrew
+
+        return RayCrew(setup, engine.workers)
+    return Pool(setup, engine.workers)
+
+
+def _task(stage: Stage, shard: Shard) -> Task:
     shard = dataclasses.replace(shard, inputs=tuple(shard.inputs), params=plain(shard.params))
     return shard, shard_key(stage, shard)
 
 
-def _chosen(shards: Sequence[Shard], only: tuple[int, int] | None) -> Sequence[Shard]:
-    if only is None:
-        return shards
-    index, count = only
-    if not 0 <= index < count:
-        raise UsageError(
-            f"shard {index}/{count} is not possible; the first number is 0 to {count - 1}"
-        )
-    return shards[index::count]
+def _finished(store: Store, stage: Stage, tasks: Sequence[Task | None]) -> dict[str, ShardResult]:
+    return finished(store, stage, (task[1] for task in tasks if task))
 
 
-def _check_distinct(stage: Stage, tasks: Sequence[tuple[Shard, str]]) -> None:
+def _check_distinct(stage: Stage, tasks: Sequence[Task | None]) -> None:
     names: dict[str, str] = {}
-    for shard, key in tasks:
+    for shard, key in filter(None, tasks):
         if key in names:
             raise StageError(
                 f"stage {stage.name}: shards {names[key]} and {shard.name} have the same inputs "
                 "and parameters; name each input once"
             )
         names[key] = shard.name
-
-
-def _setup(store: Store, stage: Stage) -> Setup:
-    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-    return Setup(store.url, stage, code_version(), levels)
