@@ -123,8 +123,18 @@ def test_the_commented_recipe_names_every_key_and_is_good() -> None:
     assert recipe.name == "my-run"
     for section, cls in typing.get_type_hints(Recipe).items():
         if dataclasses.is_dataclass(cls):
-            assert f"[{section}]" in text
-            assert all(f"{f.name.removesuffix('_')} =" in text for f in dataclasses.fields(cls))
+            _assert_named(text, section, cls)
+
+
+def _assert_named(text: str, section: str, cls: typing.Any) -> None:
+    assert f"\n[{section}] " in text
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        name = field.name.removesuffix("_")
+        if dataclasses.is_dataclass(hints[field.name]):
+            _assert_named(text, f"{section}.{name}", hints[field.name])
+        else:
+            assert f"{name} =" in text
 
 
 def test_its_commented_defaults_are_the_defaults() -> None:
@@ -228,3 +238,55 @@ def test_the_kinds_of_foreign_sources_are_those_that_are_read() -> None:
     for kind in KINDS:
         text = f'[data]\nsources = [{{ name = "a", from = "{kind}:./files" }}]'
         assert Recipe.parse(HEAD + text, "r.toml").data.sources[0].from_ == f"{kind}:./files"
+
+
+def test_a_table_below_a_section_has_keys_of_its_own() -> None:
+    text = '[corpus]\npreset = "fineweb"\n[corpus.gopher]\nmax_words = "200K"\nstop_words = ["و"]'
+    recipe = Recipe.parse(HEAD + text, "r.toml", {"corpus.gopher.min_words": 30})
+    gopher = recipe.corpus.gopher
+    assert (gopher.min_words, gopher.max_words, gopher.stop_words) == (30, 200_000, ("و",))
+    assert gopher.min_stop_words is None
+    assert recipe.corpus.url.exclude_curated
+    assert Recipe.parse(recipe.to_toml(), "again") == recipe
+    again = Recipe.parse(HEAD + text, "r.toml")
+    assert again.section_hash("corpus") != recipe.section_hash("corpus")
+
+
+def test_what_is_wrong_in_a_table_below_a_section_is_named() -> None:
+    assert "corpus.gopher.min_word: no such key; did you mean min_words?" in _problems(
+        "[corpus.gopher]\nmin_word = 30"
+    )
+    assert "corpus.gopher.max_bullet_lines: 30 is not legal; at most 1" in _problems(
+        "[corpus.gopher]\nmax_bullet_lines = 30"
+    )
+    assert "corpus.c4: true is not a section; write [corpus.c4]" in _problems(
+        "[corpus]\nc4 = true"
+    ).replace("True", "true")
+    assert "write true or false" in _problems("[corpus.lines]\ndrop_numbers = 1")
+
+
+def test_the_schema_reaches_the_tables_below_a_section() -> None:
+    corpus = Recipe.schema()["properties"]["corpus"]["properties"]
+    assert corpus["gopher"]["properties"]["max_bullet_lines"]["maximum"] == 1
+    assert corpus["gopher"]["additionalProperties"] is False
+    assert corpus["url"]["properties"]["max_soft_words"]["default"] == 1
+    assert corpus["preset"]["enum"][0] == "refinedweb"
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ('"language", "gofer"', 'there is no step "gofer"; did you mean gopher?'),
+        ('"language", "gopher", "gopher"', '"gopher" is there twice'),
+        ('"gopher", "language"', "language must come first"),
+        ('"language", "url"', "url and language must come first, in this order"),
+        ('"url", "gopher"', "language is missing"),
+    ],
+)
+def test_steps_that_cannot_be_run_so_are_refused(steps: str, expected: str) -> None:
+    assert expected in _problems(f"[corpus]\nsteps = [{steps}]")
+
+
+def test_steps_may_stand_in_any_order_behind_the_language() -> None:
+    text = '[corpus]\nsteps = ["url", "language", "lines", "gopher", "c4"]'
+    assert Recipe.parse(HEAD + text, "r.toml").corpus.steps[2:] == ("lines", "gopher", "c4")

@@ -1,6 +1,21 @@
 """The recipe: a TOML file in, one typed, validated value out, hashed by section."""
 
 from .commented import commented_recipe
+from .corpus_keys import (
+    C4,
+    FILTERS,
+    STEPS,
+    CorpusPreset,
+    FilterTables,
+    FineWeb,
+    Gopher,
+    LanguagePack,
+    Lines,
+    Punctuation,
+    Repetition,
+    UrlKeys,
+    Words,
+)
 from .errors import EyasError, UsageError
 from .phases import Phase, merged_phases, planned_steps, recipe_phases
 from .recipe import Recipe, parse_override
@@ -19,26 +34,40 @@ from .sections import (
     Train,
     Watch,
 )
+from .validate import read_table
 from .values import format_bytes, format_count, format_seconds, parse_count, parse_duration
 
 __all__ = [
+    "C4",
+    "FILTERS",
+    "STEPS",
     "Chain",
     "Cluster",
     "Corpus",
+    "CorpusPreset",
     "Data",
     "DataSource",
     "EyasError",
+    "FilterTables",
+    "FineWeb",
+    "Gopher",
     "Judge",
+    "LanguagePack",
     "LayoutKeys",
+    "Lines",
     "Milestone",
     "ModelKeys",
     "Phase",
+    "Punctuation",
     "Recipe",
+    "Repetition",
     "Serve",
     "TokenizerKeys",
     "Train",
+    "UrlKeys",
     "UsageError",
     "Watch",
+    "Words",
     "commented_recipe",
     "format_bytes",
     "format_count",
@@ -48,5 +77,6 @@ __all__ = [
     "parse_duration",
     "parse_override",
     "planned_steps",
+    "read_table",
     "recipe_phases",
 ]

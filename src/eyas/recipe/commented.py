@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from .recipe import Recipe
-from .validate import default_of, table_of, toml_name
+from .validate import default_of, nested_of, table_of, toml_name
 
 __all__ = ["commented_recipe"]
 
@@ -34,7 +34,11 @@ def commented_recipe(name: str) -> str:
 def _section(section: str, cls: Any) -> list[str]:
     lines = ["", f"[{section}]    # {(cls.__doc__ or '').strip()}"]
     hints = typing.get_type_hints(cls)
+    nested: list[str] = []
     for field in dataclasses.fields(cls):
+        if (table := nested_of(hints[field.name])) is not None:
+            nested += _section(f"{section}.{toml_name(field)}", table)
+            continue
         chosen = _SET.get((section, field.name))
         default = default_of(field)
         lines.append(f"# {field.metadata['doc']}")
@@ -47,7 +51,7 @@ def _section(section: str, cls: Any) -> list[str]:
             lines.append(
                 f"#{_assign(toml_name(field), _friendly(default, field.metadata['kind']))}"
             )
-    return lines
+    return lines + nested
 
 
 def _table_keys(hint: Any) -> list[str]:

@@ -21,6 +21,7 @@ from typing import Any
 import tomli_w
 
 from . import sections as s
+from .corpus_keys import STEPS
 from .errors import UsageError
 from .validate import build_section, describe_section, suggest, toml_name
 
@@ -197,7 +198,23 @@ def _conflicts(r: Recipe) -> list[str]:
             f"tokenizer.vocab_size: {r.tokenizer.vocab_size} has no room for "
             f"{r.tokenizer.reserved} ids and 256 bytes; at least {r.tokenizer.reserved + 256}"
         )
-    return out + _mixture_conflicts(r)
+    return out + _step_conflicts(r.corpus) + _mixture_conflicts(r)
+
+
+def _step_conflicts(corpus: s.Corpus) -> list[str]:
+    """`corpus.steps` are steps, each once, those that come before the text's words first."""
+    out = []
+    for number, step in enumerate(corpus.steps):
+        if step not in STEPS:
+            out.append(f'corpus.steps: there is no step "{step}"{suggest(step, STEPS)}')
+        elif step in corpus.steps[:number]:
+            out.append(f'corpus.steps: "{step}" is there twice')
+    first = [step for step in ("url", "language") if step in corpus.steps]
+    if not out and list(corpus.steps[: len(first)]) != first:
+        out.append(f"corpus.steps: {' and '.join(first)} must come first, in this order")
+    if not out and corpus.steps and "language" not in corpus.steps:
+        out.append("corpus.steps: language is missing; the packs of the other steps need it")
+    return out
 
 
 def _mixture_conflicts(r: Recipe) -> list[str]:

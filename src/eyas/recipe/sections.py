@@ -8,9 +8,10 @@ key that is a list of tables has a dataclass as its element.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
+
+from .corpus_keys import Corpus
+from .key import key
 
 __all__ = [
     "Chain",
@@ -27,60 +28,6 @@ __all__ = [
     "Train",
     "Watch",
 ]
-
-
-def key(
-    default: Any,
-    doc: str,
-    *,
-    kind: str = "",
-    choices: tuple[str, ...] = (),
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-) -> Any:
-    """One key. `kind` is "count" or "duration" for numbers with units; bounds are inclusive,
-    `above` is exclusive."""
-    meta = {"doc": doc, "kind": kind, "choices": choices, "low": low, "high": high, "above": above}
-    if isinstance(default, list | tuple | dict):
-        value = dict(default) if isinstance(default, dict) else tuple(default)
-        return dataclasses.field(default_factory=lambda: value, metadata=meta)
-    return dataclasses.field(default=default, metadata=meta)
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """From crawl to documents."""
-
-    sources: tuple[str, ...] = key(
-        (),
-        "where pages come from: WARC, HTML, JSONL files or folders, s3:// keys, and documentation "
-        'packages as "apt:NAME" (a * at the end matches) or "pypi:NAME"',
-    )
-    fallback_sources: tuple[str, ...] = key(
-        (), "taken instead of the apt: sources where there is no apt-get, or it reaches nothing"
-    )
-    max_pages: int = key(
-        0,
-        "take at most this many pages from package sources, by seed; 0 is all",
-        kind="count",
-        low=0,
-    )
-    extractor: str = key(
-        "trafilatura",
-        "text extraction: trafilatura (F1 .91) or resiliparse (F1 .83, six times faster)",
-        choices=("trafilatura", "resiliparse"),
-    )
-    languages: tuple[str, ...] = key((), "ISO 639-1 codes to keep; empty keeps all")
-    language_threshold: float = key(0.65, "least language score (fastText lid.176)", low=0, high=1)
-    max_page_bytes: int = key(4 * 2**20, "larger pages are rejected unread", kind="count", low=1024)
-    dedup_bands: int = key(14, "MinHash-LSH bands", low=1, high=1000)
-    dedup_rows: int = key(8, "MinHash-LSH rows a band", low=1, high=100)
-    dedup_shingle: int = key(5, "words a shingle", low=1, high=50)
-    validation_share: float = key(
-        0.05, "share of duplicate clusters held out for validation", low=0, high=0.5
-    )
-    seed: int = key(1, "decides the slice and the validation split", low=0)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import types
 import typing
 from typing import Any, TypeVar
 
+from .errors import UsageError
 from .values import parse_count, parse_duration
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "default_of",
     "describe",
     "describe_section",
+    "nested_of",
+    "read_table",
     "suggest",
     "table_of",
     "toml_name",
@@ -48,24 +51,42 @@ def build_section(cls: type[T], raw: object, where: str, problems: list[str]) ->
     fields = {toml_name(f): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)
     given: dict[str, Any] = {}
+    dotted = f"{where}." if where else ""
     for name, value in raw.items():
         if name not in fields:
-            problems.append(f"{where}.{name}: no such key{suggest(name, fields)}")
+            problems.append(f"{dotted}{name}: no such key{suggest(name, fields)}")
             continue
         field = fields[name]
+        if (nested := nested_of(hints[field.name])) is not None:
+            given[field.name] = build_section(nested, value, f"{dotted}{name}", problems)
+            continue
         try:
             if (table := table_of(hints[field.name])) is not None:
-                given[field.name] = _tables(value, table, f"{where}.{name}", problems)
+                given[field.name] = _tables(value, table, f"{dotted}{name}", problems)
             else:
                 given[field.name] = _convert(value, hints[field.name], field.metadata)
         except ValueError as error:
-            problems.append(f"{where}.{name}: {_show(value)} is not legal; {error}")
+            problems.append(f"{dotted}{name}: {_show(value)} is not legal; {error}")
     return cls(**given)
+
+
+def read_table(cls: type[T], raw: object, origin: str) -> T:
+    """A whole file as `cls`, such as a preset. Raises UsageError with every problem in `origin`."""
+    problems: list[str] = []
+    value = build_section(cls, raw, "", problems)
+    if problems:
+        raise UsageError(f"{origin}: " + "; ".join(problems))
+    return value
 
 
 def toml_name(field: dataclasses.Field[Any]) -> str:
     """The key as a recipe has it."""
     return field.name.removesuffix("_")
+
+
+def nested_of(hint: Any) -> Any:
+    """The dataclass of a key that is a table of its own, or None."""
+    return hint if dataclasses.is_dataclass(hint) else None
 
 
 def table_of(hint: Any) -> Any:
@@ -156,6 +177,8 @@ def describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     meta = field.metadata
     if isinstance(hint, types.UnionType):
         hint = next(a for a in typing.get_args(hint) if a is not type(None))
+    if (nested := nested_of(hint)) is not None:
+        return describe_section(nested)
     out: dict[str, Any] = {"description": meta["doc"]}
     if (table := table_of(hint)) is not None:
         out |= {"type": "array", "items": describe_section(table)}

@@ -1,195 +1,261 @@
-"""Language packs: the published thresholds and stop words, as data.
+"""Every limit of every language, resolved: a recipe's `[corpus]` in, a `Ruleset` out.
 
-`gopher` is table A1 of Gopher (arXiv 2112.11446) for English. Arabic, French, German, Spanish,
-Russian, Chinese and Japanese take what FineWeb-2 publishes for that language (stop words, mean word
-length, letters, duplicate lines, n-grams) and Gopher's values where it publishes none. Every other
-language takes `general`: Gopher's values without stop words, and a mean word length of 2 to 15, the
-width of the published ones. Scripts without spaces are split into characters; a published n-gram of
-words becomes one of `tokens_per_word` times as many characters (2 for Chinese and Japanese, 3 for
-Thai, Lao, Khmer and Burmese: ours, no published value), and so do the least words and the shingles.
-A changed number changes `packs_digest`, which is part of the stage's identity.
+Each layer replaces keys of those before it: the published English values, the preset, the shipped
+pack of the language, the recipe's tables, the user's own packs. English stands on the published
+values alone; all other packs stand on `general`, which is also what a language without a pack
+takes. The pack files say where their numbers come from (FineWeb-2's configurations mostly).
+
+A limit is compared with what is measured, and that is counted in tokens: in Chinese a token is a
+character. Only n-grams and shingles are of words, `tokens_per_word` tokens each. `c4.bad_words` is
+a list of words here, since workers read no files of the recipe.
+
+`to_json` is what stages carry as a setting, so it holds no more than they can use: the steps that
+run, and the packs of the languages that are kept. A limit that nobody reads recomputes nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import functools
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
 
-from eyas.store import identity
+from eyas.recipe import (
+    FILTERS,
+    Corpus,
+    CorpusPreset,
+    FilterTables,
+    LanguagePack,
+    UsageError,
+    read_table,
+)
 
-__all__ = ["PACKS", "Pack", "pack_for", "packs_digest"]
+from .word_lists import read_words
 
-_NGrams = tuple[tuple[int, float], ...]
+__all__ = ["LanguageRules", "Ruleset", "resolve"]
+
+Limits = Mapping[str, Mapping[str, Any]]
+_EVERYWHERE = ("language", "words", "punctuation")
+_OTHERS = "*"
+_CODE = re.compile(r"([a-z]{2,3})(?:[-_]([a-z]{4}))?(?:[-_](?:[a-z]{2}|[0-9]{3}))?", re.I)
 
 
 @dataclass(frozen=True)
-class Pack:
-    """Thresholds of one language; shares are of 1. `top_ngrams` and `duplicated_ngrams` are pairs
-    (tokens, most share of the characters). Bounds are inclusive: at the threshold is kept."""
+class LanguageRules:
+    """What one language is held to. `steps` in their order; `limits` by step, then by key as the
+    recipe names it (`limits["gopher"]["min_words"]`), and besides the steps "words" and
+    "punctuation". `limits["language"]["threshold"]` is the least language score."""
 
-    name: str
-    stop_words: tuple[str, ...] = ()
-    min_stop_words: int = 0
-    min_words: int = 50
-    max_words: int = 100_000
-    min_word_length: float = 3.0
-    max_word_length: float = 10.0
-    max_hashes: float = 0.1
-    max_ellipses: float = 0.1
-    max_bullet_lines: float = 0.9
-    max_ellipsis_lines: float = 0.3
-    min_letter_words: float = 0.8
-    max_duplicate_lines: float = 0.30
-    max_duplicate_line_characters: float = 0.20
-    max_duplicate_paragraphs: float = 0.30
-    max_duplicate_paragraph_characters: float = 0.20
-    top_ngrams: _NGrams = ((2, 0.20), (3, 0.18), (4, 0.16))
-    duplicated_ngrams: _NGrams = (
-        (5, 0.15),
-        (6, 0.14),
-        (7, 0.13),
-        (8, 0.12),
-        (9, 0.11),
-        (10, 0.10),
-    )
-    tokens_per_word: int = 1
+    pack: str
+    steps: tuple[str, ...]
+    limits: Limits
 
 
-def _ngrams(first: int, shares: tuple[float, ...], tokens_per_word: int = 1) -> _NGrams:
-    return tuple(((first + i) * tokens_per_word, share) for i, share in enumerate(shares))
+@dataclass(frozen=True)
+class Ruleset:
+    """The rules of every language. `steps` are all that run, in their order; `packs` by name."""
+
+    steps: tuple[str, ...]
+    packs: Mapping[str, LanguageRules]
+    codes: Mapping[str, str] = field(repr=False)
+    scripts: Mapping[str, tuple[str, ...]] = field(repr=False)
+
+    def for_language(self, code: str) -> LanguageRules:
+        """The rules of `ar`, `arb`, `arb_Arab`, `ar-EG`; those of `general` for a language, or a
+        script of it, without its own. The same object every time."""
+        return self.packs[_pack_of(code, self.codes, self.scripts)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; the packs but `general` as differences from it."""
+        base = self.packs[self.codes[_OTHERS]]
+        return {
+            "steps": list(self.steps),
+            "packs": {
+                name: {
+                    "steps": list(rules.steps),
+                    "limits": _difference(rules.limits, {} if rules is base else base.limits),
+                    "codes": sorted(c for c, n in self.codes.items() if n == name),
+                    "scripts": list(self.scripts[name]),
+                }
+                for name, rules in sorted(self.packs.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Ruleset:
+        """Back from `to_json`."""
+        codes = {c: name for name, pack in raw["packs"].items() for c in pack["codes"]}
+        base = _tuples(raw["packs"][codes[_OTHERS]]["limits"])
+        packs = {
+            name: LanguageRules(name, tuple(pack["steps"]), _layered(base, _tuples(pack["limits"])))
+            for name, pack in raw["packs"].items()
+        }
+        scripts = {name: tuple(pack["scripts"]) for name, pack in raw["packs"].items()}
+        return cls(tuple(raw["steps"]), packs, codes, scripts)
 
 
-_ENGLISH = Pack(
-    "gopher", ("the", "be", "to", "of", "and", "that", "have", "with"), min_stop_words=2
-)
-
-_ARABIC = Pack(
-    "arabic",
-    tuple("، في من على إلى عام أن مع أو هو عن التي كان بين ما كانت هي المتحدة بعد".split()),
-    min_stop_words=2,
-    min_word_length=2,
-    max_word_length=9,
-    min_letter_words=0.787,
-    max_duplicate_lines=0.304,
-    top_ngrams=_ngrams(2, (0.197, 0.172, 0.146)),
-    duplicated_ngrams=_ngrams(5, (0.165, 0.153, 0.142, 0.131, 0.12, 0.109)),
-)
-
-_FRENCH = Pack(
-    "french",
-    tuple("de la le et à en l' des du les est d' un une il dans par au".split()),
-    min_stop_words=2,
-    min_word_length=2,
-    max_word_length=11,
-    min_letter_words=0.812,
-    max_duplicate_lines=0.264,
-    top_ngrams=_ngrams(2, (0.161, 0.149, 0.134)),
-    duplicated_ngrams=_ngrams(5, (0.15, 0.141, 0.131, 0.121, 0.111, 0.1)),
-)
-
-_GERMAN = Pack(
-    "german",
-    tuple("der und die in von im den des mit das er dem als wurde für".split()),
-    min_stop_words=2,
-    min_word_length=0,
-    max_word_length=15,
-    min_letter_words=0.774,
-    max_duplicate_lines=0.263,
-    top_ngrams=_ngrams(2, (0.169, 0.153, 0.137)),
-    duplicated_ngrams=_ngrams(5, (0.141, 0.134, 0.126, 0.117, 0.108, 0.098)),
-)
-
-_SPANISH = Pack(
-    "spanish",
-    tuple("de la en el y a que del los se por un con una las su".split()),
-    min_stop_words=2,
-    min_word_length=4,
-    max_word_length=14,
-    min_letter_words=0.825,
-    max_duplicate_lines=0.265,
-    top_ngrams=_ngrams(2, (0.077, 0.097, 0.112)),
-    duplicated_ngrams=_ngrams(5, (0.152, 0.137, 0.123, 0.114, 0.107, 0.099)),
-)
-
-_RUSSIAN = Pack(
-    "russian",
-    tuple("в и на с года по году из был к не от что за для его как а он также до после".split()),
-    min_stop_words=2,
-    min_word_length=3,
-    max_word_length=11,
-    min_letter_words=0.713,
-    max_duplicate_lines=0.322,
-    top_ngrams=_ngrams(2, (0.184, 0.164, 0.146)),
-    duplicated_ngrams=_ngrams(5, (0.168, 0.156, 0.145, 0.133, 0.121, 0.109)),
-)
-
-_CHINESE = Pack(
-    "chinese",
-    tuple("的 年 在 月 是 和 日 了 於 · 為 有 被 人 中 为 他 與 後 也 而 由".split()),
-    min_stop_words=2,
-    min_words=100,
-    max_words=200_000,
-    min_word_length=1,
-    max_word_length=5,
-    min_letter_words=0.735,
-    max_duplicate_lines=0.287,
-    top_ngrams=_ngrams(2, (0.256, 0.201, 0.171), 2),
-    duplicated_ngrams=_ngrams(5, (0.198, 0.182, 0.167, 0.154, 0.14, 0.127), 2),
-    tokens_per_word=2,
-)
-
-_JAPANESE = Pack(
-    "japanese",
-    tuple("の に を は た て が と で 年 し ・ 月 れ さ".split()),
-    min_stop_words=2,
-    min_words=100,
-    max_words=200_000,
-    min_word_length=1,
-    max_word_length=5,
-    min_letter_words=0.759,
-    max_duplicate_lines=0.375,
-    top_ngrams=_ngrams(2, (0.121, 0.129, 0.145), 2),
-    duplicated_ngrams=_ngrams(5, (0.307, 0.283, 0.264, 0.248, 0.234, 0.223), 2),
-    tokens_per_word=2,
-)
-
-_GENERAL = Pack("general", min_word_length=2, max_word_length=15)
-
-_UNSPACED = Pack(
-    "unspaced",
-    min_words=150,
-    max_words=300_000,
-    min_word_length=1,
-    max_word_length=5,
-    top_ngrams=_ngrams(2, (0.20, 0.18, 0.16), 3),
-    duplicated_ngrams=_ngrams(5, (0.15, 0.14, 0.13, 0.12, 0.11, 0.10), 3),
-    tokens_per_word=3,
-)
-
-PACKS: dict[str, Pack] = {
-    "en": _ENGLISH,
-    "ar": _ARABIC,
-    "arz": _ARABIC,
-    "fr": _FRENCH,
-    "de": _GERMAN,
-    "es": _SPANISH,
-    "ru": _RUSSIAN,
-    "zh": _CHINESE,
-    "wuu": _CHINESE,
-    "yue": _CHINESE,
-    "ja": _JAPANESE,
-    "th": _UNSPACED,
-    "lo": _UNSPACED,
-    "km": _UNSPACED,
-    "my": _UNSPACED,
-}
+def resolve(corpus: Corpus) -> Ruleset:
+    """The rules of a recipe. Raises UsageError that names a pack or list that cannot be read."""
+    preset = read_table(CorpusPreset, _toml(_presets("corpus", corpus.preset)), corpus.preset)
+    stack = _shipped_stack(corpus, preset)
+    for name, own in _own_packs(corpus.language_packs).items():
+        stack.put_own(name, own)
+    steps = corpus.steps or preset.steps
+    english_only = () if corpus.steps else preset.english_only
+    rules = {}
+    for name in stack.used(corpus.languages):
+        running = tuple(s for s in steps if s not in english_only or name in stack.english)
+        limits = functools.reduce(_layered, stack.layers[name])
+        rules[name] = LanguageRules(name, running, _pruned(limits, running))
+    kept = {code: name for code, name in stack.codes.items() if name in rules}
+    return Ruleset(tuple(steps), rules, kept, {name: stack.scripts[name] for name in rules})
 
 
-def pack_for(language: str) -> Pack:
-    """The pack of a language label; `general` for one without its own."""
-    return PACKS.get(language, _GENERAL)
+@dataclass
+class _Stack:
+    """The layers of every pack by name, lowest first, while they are put on each other. `english`
+    are the packs that stand on the published values alone."""
+
+    layers: dict[str, list[Limits]] = field(default_factory=dict)
+    codes: dict[str, str] = field(default_factory=dict)
+    scripts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    english: set[str] = field(default_factory=set)
+
+    def put(self, name: str, pack: LanguagePack, layers: list[Limits]) -> None:
+        self.layers[name] = layers
+        self.scripts[name] = pack.scripts
+        self.codes |= {code.lower(): name for code in pack.codes}
+        if pack.published:
+            self.english.add(name)
+
+    def put_own(self, name: str, own: LanguagePack) -> None:
+        """A pack of the user's, on the one that its languages had before."""
+        if not own.codes:
+            raise UsageError(f'{name}.toml: codes is missing; write codes = ["sw"], or ["*"]')
+        below = sorted({_pack_of(code, self.codes, self.scripts) for code in own.codes})
+        if len(below) > 1:
+            raise UsageError(
+                f"{name}.toml: its codes have the packs {', '.join(below)} so far; "
+                "write one file for each"
+            )
+        if name in self.layers and name != below[0]:
+            raise UsageError(f"{name}.toml: another language's pack has this name; choose another")
+        own = dataclasses.replace(own, published=below[0] in self.english)
+        self.put(name, own, [*self.layers[below[0]], _given(own), _threshold(own)])
+
+    def used(self, languages: Iterable[str]) -> list[str]:
+        """The packs that `languages` need, and that of all others; every pack if none is named."""
+        named = {_pack_of(code, self.codes, self.scripts) for code in languages}
+        return sorted({*(named or self.codes.values()), self.codes[_OTHERS]})
 
 
-def packs_digest() -> str:
-    """SHA-256 (hex) of every number and word here."""
-    return identity({k: dataclasses.asdict(p) for k, p in [*PACKS.items(), ("", _GENERAL)]})
+def _shipped_stack(corpus: Corpus, preset: CorpusPreset) -> _Stack:
+    """The shipped packs with the recipe's tables on top."""
+    stack = _Stack()
+    recipe = [_given(corpus), {"language": {"threshold": corpus.language_threshold}}]
+    general = _given(_shipped()["general"])
+    for name, pack in _shipped().items():
+        middle = [] if pack.published or name == "general" else [general]
+        stack.put(name, pack, [_published(), _given(preset), *middle, _given(pack), *recipe])
+    return stack
+
+
+def _pack_of(code: str, codes: Mapping[str, str], scripts: Mapping[str, tuple[str, ...]]) -> str:
+    if code in codes:
+        return codes[code]
+    parts = _CODE.fullmatch(code)
+    name = codes.get(parts[1].lower(), "") if parts else ""
+    if not parts or not name:
+        return codes[_OTHERS]
+    foreign = parts[2] and scripts[name] and parts[2].title() not in scripts[name]
+    return codes[_OTHERS] if foreign else name
+
+
+def _own_packs(folder: str) -> dict[str, LanguagePack]:
+    """The user's packs by file name, in its order."""
+    if not folder:
+        return {}
+    place = Path(folder).expanduser()
+    files = sorted(place.glob("*.toml"))
+    if not files:
+        raise UsageError(f"corpus.language_packs: there is no .toml file in {folder}")
+    return {file.stem: read_table(LanguagePack, _toml(file), str(file)) for file in files}
+
+
+@functools.cache
+def _shipped() -> Mapping[str, LanguagePack]:
+    folder = resources.files("eyas") / "presets" / "languages"
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
+    return {
+        file.name.removesuffix(".toml"): read_table(LanguagePack, _toml(file), file.name)
+        for file in files
+        if file.name.endswith(".toml")
+    }
+
+
+@functools.cache
+def _published() -> Limits:
+    return _given(read_table(FilterTables, _toml(_presets("corpus", "published")), "published"))
+
+
+def _presets(kind: str, name: str) -> Traversable:
+    return resources.files("eyas") / "presets" / kind / f"{name}.toml"
+
+
+def _toml(file: Traversable | Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: not valid TOML: {error}") from error
+
+
+def _given(tables: Corpus | FilterTables) -> Limits:
+    """The keys that a layer sets, by table."""
+    out = {}
+    for name in (*FILTERS, *_EVERYWHERE):
+        table = getattr(tables, name, None)
+        if table is not None:
+            out[name] = {k: v for k, v in vars(table).items() if v is not None}
+    if "bad_words" in out["c4"]:
+        out["c4"]["bad_words"] = tuple(read_words(out["c4"]["bad_words"]))
+    return out
+
+
+def _threshold(pack: LanguagePack) -> Limits:
+    score = pack.language_threshold
+    return {} if score is None else {"language": {"threshold": score}}
+
+
+def _layered(below: Limits, above: Limits) -> Limits:
+    return {
+        name: {**below.get(name, {}), **above.get(name, {})} for name in sorted({*below, *above})
+    }
+
+
+def _difference(limits: Limits, base: Limits) -> Limits:
+    """What `_layered(base, …)` needs to give `limits`."""
+    found = {
+        name: {k: v for k, v in keys.items() if k not in base.get(name, {}) or base[name][k] != v}
+        for name, keys in limits.items()
+    }
+    return {name: keys for name, keys in found.items() if keys}
+
+
+def _pruned(limits: Limits, steps: Iterable[str]) -> Limits:
+    kept = {*steps, *_EVERYWHERE}
+    return {name: keys for name, keys in limits.items() if name in kept}
+
+
+def _tuples(limits: Mapping[str, Mapping[str, Any]]) -> Limits:
+    return {
+        name: {k: tuple(v) if isinstance(v, list) else v for k, v in keys.items()}
+        for name, keys in limits.items()
+    }
