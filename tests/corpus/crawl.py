@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.texts import page
+from tests.texts import page, write_html, write_jsonl
 
-__all__ = ["SHARED", "html_of", "member", "record", "response", "write_warc"]
+__all__ = ["SHARED", "html_of", "member", "record", "response", "write_crawl", "write_warc"]
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "warc"
 
@@ -49,3 +50,18 @@ def write_warc(path: Path, pages: Sequence[tuple[str, bytes]]) -> Path:
     members = (gzip.compress(record(url, response(body))) for url, body in pages)
     path.write_bytes(b"".join(members))
     return path
+
+
+def write_crawl(folder: Path) -> Path:
+    """Three kinds of files, with planted duplicates: pages 0 to 3 stand in all of them."""
+    numbers = [*range(12), 0, 1]
+    warc = [(f"http://warc.test/{n}/{k}", html_of(page(n))) for k, n in enumerate(numbers)]
+    write_warc(folder / "a.warc.gz", warc)
+    write_jsonl(folder / "b.jsonl", 10, "ar")
+    with (folder / "b.jsonl").open("a") as file:
+        file.write('{"text": "a line that never ends\n')
+        for n in range(4):
+            text = page(n).replace(".", "!").upper().lower()
+            file.write(json.dumps({"url": f"http://copy.test/{n}", "text": text}) + "\n")
+    write_html(folder / "html", 4)
+    return folder

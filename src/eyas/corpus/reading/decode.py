@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Iterator
 
-from fastwarc.stream_io import BrotliReader, ChunkedReader, ZstdReader
+from fastwarc.stream_io import BrotliReader, ZstdReader
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
 __all__ = ["TooLarge", "decode_content", "decode_text"]
@@ -22,6 +22,9 @@ __all__ = ["TooLarge", "decode_content", "decode_text"]
 _META = re.compile(
     rb"<meta[^>]{0,512}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.\-]{1,40})", re.IGNORECASE
 )
+_HEX = re.compile(rb"[0-9A-Fa-f]{1,8}")
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_CHUNK_LINE = 1024
 _META_BYTES = 4096
 _DETECT_BYTES = 1 << 16
 _BAD_SHARE = 0.01
@@ -99,10 +102,25 @@ def _try(body: bytes, name: str) -> str | None:
 
 
 def _dechunk(body: bytes, limit: int) -> bytes:
-    head = body[:20].split(b"\r\n", 1)[0].split(b";", 1)[0].strip()
-    if not head or any(c not in b"0123456789abcdefABCDEF" for c in head):
-        return body
-    return _read(ChunkedReader(io.BytesIO(body)), "chunked", limit)
+    """Without the frames of HTTP chunks; a body that does not begin with a whole one has none."""
+    parts: list[bytes] = []
+    size = at = 0
+    while True:
+        line = body.find(b"\n", at, at + _CHUNK_LINE)
+        head = body[at:line].partition(b";")[0].strip() if line >= 0 else b""
+        length = int(head, 16) if _HEX.fullmatch(head) else -1
+        at = line + 1 + length
+        if length < 0 or at > len(body):
+            if not parts:
+                return body
+            raise ValueError("damaged chunks" if line >= 0 else "chunked content ends early")
+        if not length:
+            return b"".join(parts)
+        parts.append(body[line + 1 : at])
+        size += length
+        if size > limit:
+            raise TooLarge
+        at += 2 if body.startswith(b"\r\n", at) else 1
 
 
 def _undo(body: bytes, encoding: str, limit: int) -> bytes:
@@ -112,33 +130,47 @@ def _undo(body: bytes, encoding: str, limit: int) -> bytes:
         zlib_header = len(body) > 1 and body[0] & 15 == 8 and (body[0] * 256 + body[1]) % 31 == 0
         return _inflate(body, 15 if zlib_header else -15, limit)
     if encoding == "br":
-        return _read(BrotliReader(io.BytesIO(body)), encoding, limit)
+        return _read(BrotliReader, body, encoding, limit)
     if encoding == "zstd":
-        return _read(ZstdReader(io.BytesIO(body)), encoding, limit)
+        return _read(ZstdReader, body, encoding, limit) if body.startswith(_ZSTD) else body
     return body
 
 
 def _inflate(body: bytes, window: int, limit: int) -> bytes:
-    inflater = zlib.decompressobj(window)
-    try:
-        out = inflater.decompress(body, limit + 1)
-    except zlib.error as error:
-        if window == -15 and body.lstrip().startswith(b"<"):
-            return body
-        raise ValueError(f"damaged compression: {error}") from error
-    if len(out) > limit:
-        raise TooLarge
-    if not inflater.eof:
-        raise ValueError("compressed content ends early")
-    return out
+    out = b""
+    while True:
+        inflater = zlib.decompressobj(window)
+        try:
+            out += inflater.decompress(body, limit + 1 - len(out))
+        except zlib.error as error:
+            if window == -15 and _is_plain(body):
+                return body
+            raise ValueError(f"damaged compression: {error}") from error
+        if len(out) > limit:
+            raise TooLarge
+        if not inflater.eof:
+            raise ValueError("compressed content ends early")
+        body = inflater.unused_data
+        if window != 31 or not body.startswith(b"\x1f\x8b"):
+            return out
 
 
-def _read(reader: ChunkedReader | BrotliReader | ZstdReader, encoding: str, limit: int) -> bytes:
+def _is_plain(body: bytes) -> bool:
+    """A page that was decoded by the crawler."""
+    return body[:1024].lstrip().startswith(b"<")
+
+
+def _read(
+    kind: type[BrotliReader] | type[ZstdReader], body: bytes, encoding: str, limit: int
+) -> bytes:
+    out = b""
     try:
-        out: bytes = reader.read(limit + 1)
+        reader = kind(io.BytesIO(body))
         while len(out) <= limit and (more := reader.read(limit + 1 - len(out))):
             out += more
     except (OSError, ValueError) as error:
+        if _is_plain(body):
+            return body
         raise ValueError(f"damaged {encoding}: {error}") from error
     if len(out) > limit:
         raise TooLarge

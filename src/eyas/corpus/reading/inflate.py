@@ -1,49 +1,47 @@
-"""Gzip content as a stream that gives all that can be read before it says what is wrong.
+"""Compressed content as streams that give all that can be read before they say what is wrong.
 
 Python's own GzipFile throws away what it has when the end is missing, and other readers end without
-a word; here the sound part comes first and the next read raises.
+a word; here the sound part comes first and the next read raises. `Content` makes such a stream
+seekable: what was read last is kept, so that going back a little costs nothing; going back further
+begins again from the front.
 """
 
 from __future__ import annotations
 
 import io
 import zlib
-from typing import IO, Any
+from collections.abc import Callable
+from typing import IO, Any, Protocol
 
-__all__ = ["Inflated"]
+__all__ = ["Content", "Inflated", "raise_of_system", "zstd_frame_end"]
 
 _CHUNK = 1 << 16
+_KEPT = 8 << 20
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_DICTIONARY_SIZES = (0, 1, 2, 4)
+
+
+class _Reads(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 class Inflated(io.RawIOBase):
-    """The content of a gzip stream of one or many members. Seeks forward only. Reading raises
-    EOFError past the sound part of a stream that ends early, zlib.error at damage."""
+    """The content of a gzip stream from where it stands, of one member or of all. Reading raises
+    EOFError past the sound part of a stream that ends early, zlib.error at damage. `end` is where
+    the member ended in the stream (only of one member, and once it was read), else -1."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], one_member: bool = False) -> None:
+        self.end = -1
         self._stream = stream
+        self._one_member = one_member
         self._inflater = zlib.decompressobj(31)
         self._input = b""
-        self._ready = b""
-        self._position = 0
+        self._ready = memoryview(b"")
         self._inside = False
         self._error: Exception | None = None
 
     def readable(self) -> bool:
         return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        target = offset + (self._position if whence == io.SEEK_CUR else 0)
-        if whence == io.SEEK_END or target < self._position:
-            raise io.UnsupportedOperation("gzip content is read from front to back")
-        while self._position < target and self.read(min(_CHUNK, target - self._position)):
-            pass
-        return self._position
 
     def read(self, size: int = -1) -> bytes:
         """As many bytes as asked for, fewer only at the end or before damage."""
@@ -68,11 +66,12 @@ class Inflated(io.RawIOBase):
         part = self._ready[: len(buffer)]
         self._ready = self._ready[len(part) :]
         buffer[: len(part)] = part
-        self._position += len(part)
         return len(part)
 
     def _more(self) -> bool:
         """Decompress one more piece; False at the end of the stream."""
+        if self.end >= 0:
+            return False
         self._input = self._input or self._stream.read(_CHUNK)
         if not self._inside:
             self._input = self._input.lstrip(b"\0")
@@ -82,13 +81,145 @@ class Inflated(io.RawIOBase):
             return False
         self._inside = True
         try:
-            self._ready = self._inflater.decompress(self._input, 4 * _CHUNK)
+            self._ready = memoryview(self._inflater.decompress(self._input, 4 * _CHUNK))
         except zlib.error as error:
             self._error = error
             return False
         self._input = self._inflater.unconsumed_tail
         if self._inflater.eof:
-            self._input = self._inflater.unused_data
-            self._inflater = zlib.decompressobj(31)
-            self._inside = False
+            self._next_member()
         return True
+
+    def _next_member(self) -> None:
+        self._input = self._inflater.unused_data
+        self._inside = False
+        if self._one_member:
+            self.end = self._stream.tell() - len(self._input)
+        else:
+            self._inflater = zlib.decompressobj(31)
+
+
+class Content(io.RawIOBase):
+    """A stream that can only be read forward, made seekable. `start` opens it at its front."""
+
+    def __init__(self, start: Callable[[], _Reads]) -> None:
+        self._start = start
+        self._inner = start()
+        self._error: Exception | None = None
+        self._window = bytearray()
+        self._window_start = 0
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """To an offset past the end: the position is the end."""
+        if whence == io.SEEK_END:
+            raise io.UnsupportedOperation("the end of compressed content is not known")
+        target = offset + (self._position if whence == io.SEEK_CUR else 0)
+        if target < self._window_start:
+            self._inner, self._error = self._start(), None
+            self._window.clear()
+            self._window_start = self._position = 0
+        self._position = min(target, self._window_start + len(self._window))
+        while self._position < target and self.read(min(_CHUNK, target - self._position)):
+            pass
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """As many bytes as asked for, fewer only at the end or before damage."""
+        if size < 0:
+            return self.readall()
+        out = bytearray()
+        while len(out) < size:
+            try:
+                piece = self._piece(size - len(out))
+            except (OSError, ValueError, EOFError, zlib.error):
+                if out:
+                    break
+                raise
+            if not piece:
+                break
+            out += piece
+        return bytes(out)
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._piece(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def _piece(self, size: int) -> bytes:
+        offset = self._position - self._window_start
+        if offset == len(self._window):
+            more = self._more()
+            if len(self._window) >= 2 * _KEPT:
+                del self._window[:_KEPT]
+                self._window_start += _KEPT
+                offset -= _KEPT
+            self._window += more
+        piece = bytes(memoryview(self._window)[offset : offset + size])
+        self._position += len(piece)
+        return piece
+
+    def _more(self) -> bytes:
+        """The next bytes; behind damage always the same error."""
+        if self._error:
+            raise self._error
+        try:
+            return self._inner.read(_CHUNK)
+        except (OSError, ValueError, EOFError, zlib.error) as error:
+            self._error = error
+            raise
+
+
+def raise_of_system(error: BaseException) -> None:
+    """Raise an error of the disk, which is no damage of the file: those have no number."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
+
+
+def zstd_frame_end(stream: IO[bytes], start: int) -> int:
+    """Where the zstd frame at `start` ends, by its block headers (RFC 8878); nothing is
+    decompressed.
+
+    Raises EOFError if the stream ends before the frame, ValueError if there is no legal frame.
+    """
+    stream.seek(start)
+    magic = _exactly(stream, 4)
+    if magic[1:] == b"\x2a\x4d\x18" and 0x50 <= magic[0] <= 0x5F:  # a frame to be skipped
+        end = start + 8 + int.from_bytes(_exactly(stream, 4), "little")
+        return _inside(stream, end)
+    if magic != _ZSTD:
+        raise ValueError("no zstd frame")
+    flags = _exactly(stream, 1)[0]
+    single, checksum = flags >> 5 & 1, flags >> 2 & 1
+    size_bytes = (single, 2, 4, 8)[flags >> 6]
+    _exactly(stream, (0 if single else 1) + _DICTIONARY_SIZES[flags & 3] + size_bytes)
+    last = 0
+    while not last:
+        block = int.from_bytes(_exactly(stream, 3), "little")
+        last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        if kind == 3:
+            raise ValueError("no legal zstd block")
+        stream.seek(1 if kind == 1 else size, io.SEEK_CUR)
+    return _inside(stream, stream.tell() + 4 * checksum)
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError("the zstd stream ends early")
+    return data
+
+
+def _inside(stream: IO[bytes], end: int) -> int:
+    stream.seek(end - 1)
+    _exactly(stream, 1)
+    return end

@@ -1,17 +1,18 @@
 """Which files a recipe's sources are, and how to read their bytes.
 
-A source is a path, a folder, an `s3://` object or prefix, or packages already packed by
-`fetch_sources` into this store. Every file is listed with its size and a checksum (an etag where
-the bytes are far away), in byte order of its name, so that the list is the same everywhere. HTML
+A source is a path, a folder, an `s3://` object or prefix, an `https://` file, a crawl of Common
+Crawl by name, or packages already packed by `fetch_sources` into this store. Every file is listed
+with its size and a checksum (an etag where the bytes are far away, nothing for the files of a
+crawl, which never change), in byte order of its name, so that the list is the same everywhere. HTML
 files come in groups, cut where the hash of a name says so: a new file changes one group only.
 """
 
 from __future__ import annotations
 
-import functools
 import glob
 import io
 import os
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,13 @@ from typing import IO
 
 import xxhash
 
+from eyas.corpus.fetch.common_crawl import crawl_files, is_crawl, open_crawl_file
 from eyas.recipe import Recipe, UsageError
-from eyas.store import Manifest, ObjectReader, ObjectRef, Store, StoreError, crc32c, open_store
+from eyas.store import Manifest, NotFound, ObjectReader, ObjectRef, Store, StoreError, crc32c
 from eyas.work import progress
+
+from .buckets import at_bucket, split_url
+from .remote import FileChanged, Found, Missing, is_remote, look, spool
 
 __all__ = [
     "InputChanged",
@@ -43,7 +48,7 @@ _KINDS = {
     ".ndjson": "jsonl",
 }
 _COMPRESSED = (".gz", ".zst")
-_LEGAL = ", ".join(_KINDS) + ", each also with .gz or .zst"
+_LEGAL = ", ".join(_KINDS) + ", each also with .gz or .zst, and .parquet"
 _PACKAGES = ("apt:", "pypi:")
 _GROUP_FILES = 2048
 _GROUP_CUT = 512
@@ -56,9 +61,11 @@ class InputChanged(StoreError):
 
 @dataclass(frozen=True)
 class InputFile:
-    """One file to read. `key` is its name in every document (a path as the recipe writes it, a key
-    of the store, an s3:// URL); `origin` says which of those ("path", "store", "url"); `kind` is
-    "warc", "html" or "jsonl". `crc32c` is empty where only the etag is known."""
+    """One file to read. `key` is its name in every document: a path as the recipe writes it
+    (`origin` "path"), a key of the store ("store"), an s3:// or https:// URL ("url"), or a path of
+    Common Crawl (`origin` is then the mirror). `kind` is "warc", "html", "jsonl" or "parquet".
+    `crc32c` is empty where only the etag is known; for a file of a crawl nothing is, and `size` is
+    0."""
 
     key: str
     kind: str
@@ -88,7 +95,7 @@ def input_files(recipe: Recipe, store: Store, sources: Manifest | None) -> list[
     """
     found: dict[str, InputFile] = {}
     for source in recipe.corpus.sources:
-        for file in _resolve(source, sources):
+        for file in _resolve(source, recipe, sources):
             found.setdefault(file.key, file)
     if not found:
         raise UsageError(
@@ -98,20 +105,26 @@ def input_files(recipe: Recipe, store: Store, sources: Manifest | None) -> list[
 
 
 def open_input(store: Store, file: InputFile) -> IO[bytes]:
-    """A seekable stream of the file's bytes as stored. Raises InputChanged for one in a bucket that
-    is another than was listed."""
+    """A seekable stream of the file's bytes as stored. Raises InputChanged for one far away that is
+    not there any more or is another than was listed."""
     if file.origin == "path":
         try:
-            return Path(file.key).open("rb")
+            return Path(file.key).open("rb", _CHUNK)
         except OSError as error:
             raise InputChanged(f"cannot read {file.key}: {error.strerror}") from error
-    home, key = store, file.key
-    if file.origin == "url":
-        url, key = _split_url(file.key)
-        home = _home(url)
-        found = home.stat(key)
-        if found is None or (found.size, found.etag) != (file.size, file.etag):
-            raise InputChanged(f"{file.key} changed while it was used; start again")
+    try:
+        if file.origin == "store":
+            return io.BufferedReader(ObjectReader(store, file.key, file.size), _CHUNK)
+        if file.origin != "url":
+            return open_crawl_file(file.key, file.origin)
+        if is_remote(file.key):
+            return spool(file.key, Found(file.size, file.etag))
+    except (FileChanged, Missing, NotFound) as error:
+        raise InputChanged(str(error)) from error
+    home, key = at_bucket(file.key)
+    found = home.stat(key)
+    if found is None or (found.size, found.etag) != (file.size, file.etag):
+        raise InputChanged(f"{file.key} changed while it was used; start again")
     return io.BufferedReader(ObjectReader(home, key, file.size), _CHUNK)
 
 
@@ -131,7 +144,7 @@ def group_files(files: Sequence[InputFile]) -> Iterator[tuple[InputFile, ...]]:
         yield tuple(group)
 
 
-def _resolve(source: str, sources: Manifest | None) -> Iterable[InputFile]:
+def _resolve(source: str, recipe: Recipe, sources: Manifest | None) -> Iterable[InputFile]:
     if source.startswith(_PACKAGES):
         if sources is None:
             raise UsageError(
@@ -139,9 +152,27 @@ def _resolve(source: str, sources: Manifest | None) -> Iterable[InputFile]:
             )
         objects = (o for o in sources.objects if _kind(o.key) == "warc")
         return [InputFile(o.key, "warc", "store", o.size, o.crc32c, rows=o.rows) for o in objects]
+    if is_crawl(source):
+        return _crawl(source, recipe)
+    if is_remote(source):
+        return [_web_file(source)]
     if source.startswith("s3://"):
-        return _remote(source)
+        return _bucket_files(source)
     return _local(source)
+
+
+def _crawl(source: str, recipe: Recipe) -> list[InputFile]:
+    keys, mirror = recipe.corpus, recipe.corpus.crawl_mirror
+    paths = crawl_files(source, mirror, keys.max_crawl_files, keys.seed)
+    return [InputFile(path, "warc", mirror, 0) for path in paths]
+
+
+def _web_file(url: str) -> InputFile:
+    kind = _kind(urllib.parse.urlsplit(url).path)
+    if not kind:
+        raise UsageError(f"corpus.sources: {url} is of no known kind; legal are {_LEGAL}")
+    found = look(url)
+    return InputFile(url, kind, "url", found.size, etag=found.etag)
 
 
 def _local(source: str) -> list[InputFile]:
@@ -178,9 +209,9 @@ def _local_file(path: Path) -> InputFile:
     return InputFile(path.as_posix(), _kind(path.name), "path", path.stat().st_size)
 
 
-def _remote(source: str) -> list[InputFile]:
-    url, prefix = _split_url(source)
-    home = _home(url)
+def _bucket_files(source: str) -> list[InputFile]:
+    url, _ = split_url(source)
+    home, prefix = at_bucket(source)
     exact = home.stat(prefix) if prefix else None
     if exact is not None:
         infos = [exact]
@@ -196,20 +227,10 @@ def _remote(source: str) -> list[InputFile]:
     return files
 
 
-@functools.cache
-def _home(url: str) -> Store:
-    """The store of a bucket, opened once a process."""
-    return open_store(url)
-
-
-def _split_url(url: str) -> tuple[str, str]:
-    """`s3://bucket/a/b` to (`s3://bucket`, `a/b`)."""
-    bucket, _, key = url.removeprefix("s3://").partition("/")
-    return f"s3://{bucket}", key
-
-
 def _kind(name: str) -> str:
     stem = name.lower()
+    if stem.endswith(".parquet"):
+        return "parquet"
     for ending in _COMPRESSED:
         stem = stem.removesuffix(ending)
     return next((kind for ending, kind in _KINDS.items() if stem.endswith(ending)), "")

@@ -1,16 +1,17 @@
 """Input files to pages: the HTML or text of each, with where it came from, or why it is none.
 
-Every record, line or file that might be a page comes out exactly once, as a Page or as a Refused
-with a reason and the value behind it; records that hold no page (requests, metadata) are none.
+Every record, line, row or file that might be a page comes out exactly once, as a Page or as a
+Refused with a reason and the value behind it; records that hold no page (requests, metadata) are
+none.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -19,8 +20,9 @@ import pyarrow as pa
 from eyas.store import Store, crc32c
 
 from .decode import TooLarge, decode_content
-from .inflate import Inflated
+from .inflate import Inflated, raise_of_system
 from .inputs import InputChanged, InputFile, open_input
+from .parquet import Lost, NoColumn, Row, parquet_rows
 from .records import Broken, Record, walk_records
 
 __all__ = ["Page", "Refused", "read_pages"]
@@ -28,6 +30,12 @@ __all__ = ["Page", "Refused", "read_pages"]
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"})
 _HEAD_BYTES = 1 << 16
 _CHUNK = 1 << 20
+_ZSTD_CHUNK = 4096  # a read that meets damage gives nothing of what came before it
+_DAMAGE = (OSError, EOFError, zlib.error)
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_STATUS = re.compile(r"[1-9][0-9]{2}")
+_LISTS = ("content-encoding", "transfer-encoding")  # may stand in several lines
+_CONTAINERS = 1 << 20
 _SNIFF = (b"<!doctype html", b"<html", b"<head", b"<body")
 
 
@@ -57,29 +65,36 @@ class Refused:
     detail: str = ""
 
 
-def read_pages(store: Store, file: InputFile, limit: int) -> Iterator[Page | Refused]:
+def read_pages(
+    store: Store, file: InputFile, limit: int, text_field: str = "text"
+) -> Iterator[Page | Refused]:
     """All pages of one input file in order; larger ones than `limit` bytes are refused.
 
-    Raises InputChanged if the file is not what was listed.
+    `text_field` is where JSONL and Parquet have the text. Raises InputChanged, before the first
+    page, if the file is not what was listed.
     """
-    check_unchanged(store, file)
-    if file.kind == "warc":
-        return _warc_pages(store, file, limit)
-    if file.kind == "jsonl":
-        return _jsonl_pages(store, file, limit)
-    return iter([_html_page(store, file, limit)])
+    with open_input(store, file) as stream:
+        check_unchanged(stream, file)
+        if file.kind == "warc":
+            yield from _warc_pages(stream, file.key, limit)
+        elif file.kind == "jsonl":
+            yield from _jsonl_pages(stream, file.key, limit, text_field)
+        elif file.kind == "parquet":
+            yield from _parquet_pages(stream, file.key, limit, text_field)
+        else:
+            yield _html_page(stream, file, limit)
 
 
-def check_unchanged(store: Store, file: InputFile) -> None:
+def check_unchanged(stream: IO[bytes], file: InputFile) -> None:
     """Read the file once for its checksum, before anything is believed of it. Where only the etag
     is known, `open_input` compares that."""
     if not file.crc32c:
         return
     value = size = 0
-    with open_input(store, file) as stream:
-        while chunk := stream.read(_CHUNK):
-            value = crc32c(chunk, value)
-            size += len(chunk)
+    while chunk := stream.read(_CHUNK):
+        value = crc32c(chunk, value)
+        size += len(chunk)
+    stream.seek(0)
     if f"{value:08x}" != file.crc32c or size != file.size:
         raise InputChanged(
             f"{file.key} changed while it was used: it has {size} bytes with CRC32C {value:08x}, "
@@ -87,14 +102,14 @@ def check_unchanged(store: Store, file: InputFile) -> None:
         )
 
 
-def _warc_pages(store: Store, file: InputFile, limit: int) -> Iterator[Page | Refused]:
-    for item in walk_records(lambda: open_input(store, file), limit + _HEAD_BYTES):
+def _warc_pages(stream: IO[bytes], source: str, limit: int) -> Iterator[Page | Refused]:
+    for item in walk_records(stream, limit + _HEAD_BYTES):
         if isinstance(item, Broken):
-            yield Refused(file.key, item.offset, item.url, item.reason, detail=item.detail)
+            yield Refused(source, item.offset, item.url, item.reason, detail=item.detail)
         elif item.kind in ("response", "resource"):
-            yield _from_record(file.key, item, limit)
+            yield _from_record(source, item, limit)
         elif item.kind == "conversion":
-            yield _from_text(file.key, item, limit)
+            yield _from_text(source, item, limit)
 
 
 def _from_text(source: str, record: Record, limit: int) -> Page | Refused:
@@ -108,7 +123,10 @@ def _from_record(source: str, record: Record, limit: int) -> Page | Refused:
     at = (source, record.offset, record.url)
     body, content_type, headers = record.block, record.content_type, dict[str, str]()
     if record.kind == "response":
-        status, headers, body = _http(record.block)
+        try:
+            status, headers, body = _http(record.block)
+        except ValueError as error:
+            return Refused(*at, "broken", detail=str(error))
         content_type = headers.get("content-type", "")
         if not 200 <= status < 300:
             return Refused(*at, "http_status", status)
@@ -128,20 +146,24 @@ def _from_record(source: str, record: Record, limit: int) -> Page | Refused:
 
 
 def _http(block: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers by lower-case name, body; status 200 for a block without an HTTP head."""
+    """Status, headers by lower-case name, body; status 200 for a block without an HTTP head.
+    Raises ValueError for a head that does not end."""
     if not block.startswith(b"HTTP/"):
         return 200, {}, block
-    head, mark, _ = block[:_HEAD_BYTES].partition(b"\r\n\r\n")
-    if not mark:
-        head, mark, _ = block[:_HEAD_BYTES].partition(b"\n\n")
-    lines = head.decode("latin-1").splitlines()
+    end = _HEAD_END.search(block, 0, _HEAD_BYTES)
+    if end is None:
+        raise ValueError("its HTTP head does not end")
+    lines = block[: end.start()].decode("latin-1").replace("\r\n", "\n").split("\n")
     words = lines[0].split(None, 2)
-    status = int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
+    status = int(words[1]) if len(words) > 1 and _STATUS.fullmatch(words[1]) else 0
     headers: dict[str, str] = {}
     for line in lines[1:]:
         name, _, value = line.partition(":")
-        headers.setdefault(name.strip().lower(), value.strip())
-    return status, headers, block[len(head) + len(mark) :]
+        name = name.strip().lower()
+        more = name in _LISTS and name in headers
+        value = f"{headers[name]}, {value.strip()}" if more else value.strip()
+        headers[name] = value if more else headers.get(name, value)
+    return status, headers, block[end.end() :]
 
 
 def _is_html(media: str, body: bytes, headers: dict[str, str]) -> bool:
@@ -161,59 +183,61 @@ def _charset(parameters: str) -> str:
     return ""
 
 
-def _html_page(store: Store, file: InputFile, limit: int) -> Page | Refused:
+def _html_page(stream: IO[bytes], file: InputFile, limit: int) -> Page | Refused:
     at = (file.key, 0, file.key)
     try:
-        with _text_stream(store, file) as stream:
-            body = stream.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
+        body = _uncompressed(stream, file.key).read(limit + 1)
+    except _DAMAGE as error:
+        raise_of_system(error)
         return Refused(*at, "broken", detail=str(error))
     return Refused(*at, "too_large", file.size) if len(body) > limit else Page(*at, "", body=body)
 
 
-def _jsonl_pages(store: Store, file: InputFile, limit: int) -> Iterator[Page | Refused]:
+def _jsonl_pages(
+    stream: IO[bytes], source: str, limit: int, text_field: str
+) -> Iterator[Page | Refused]:
     """A text of `limit` bytes takes at most six times as many as JSON."""
     most = 6 * limit + _HEAD_BYTES
     number = offset = 0
-    with _text_stream(store, file) as stream:
-        while True:
-            try:
-                line = stream.readline(most)
-                size = len(line)
-                while len(line) == most and (more := stream.readline(_CHUNK)):
-                    size += len(more)
-                    if more.endswith(b"\n"):
-                        break
-            except (OSError, EOFError, zlib.error) as error:
-                yield Refused(
-                    file.key, offset, "", "broken", detail=f"after line {number}: {error}"
-                )
-                return
-            if not line:
-                return
-            number += 1
-            if line.strip():
-                yield _from_line(file.key, offset, number, line, size, limit)
-            offset += size
+    lines = _uncompressed(stream, source)
+    while True:
+        try:
+            line = lines.readline(most)
+            size = len(line)
+            while len(line) == most and (more := lines.readline(_CHUNK)):
+                size += len(more)
+                if more.endswith(b"\n"):
+                    break
+        except _DAMAGE as error:
+            raise_of_system(error)
+            yield Refused(source, offset, "", "broken", detail=f"after line {number}: {error}")
+            return
+        if not line:
+            return
+        number += 1
+        if line.strip():
+            yield _from_line((source, offset), number, line, size, limit, text_field)
+        offset += size
 
 
 def _from_line(
-    source: str, offset: int, number: int, line: bytes, size: int, limit: int
+    place: tuple[str, int], number: int, line: bytes, size: int, limit: int, text_field: str
 ) -> Page | Refused:
-    if size > len(line):
-        return Refused(source, offset, "", "too_large", size)
+    if size > len(line) or line.count(b"{") + line.count(b"[") > _CONTAINERS:
+        return Refused(*place, "", "too_large", size)
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return Refused(source, offset, "", "broken", number, f"line {number}: {error}"[:200])
-    found = raw.get("text", raw.get("html")) if isinstance(raw, dict) else None
+        return Refused(*place, "", "broken", number, f"line {number}: {error}"[:200])
+    found = raw.get(text_field, raw.get("html")) if isinstance(raw, dict) else None
     if not isinstance(found, str):
-        return Refused(source, offset, "", "broken", number, f'line {number}: no "text" or "html"')
-    at = (source, offset, _string(raw, "url"))
+        detail = f'line {number}: no "{text_field}" or "html"'
+        return Refused(*place, "", "broken", number, detail)
+    at = (*place, _string(raw, "url"))
     content = found.encode("utf-8", "replace")
     if len(content) > limit:
         return Refused(*at, "too_large", len(content))
-    if "text" in raw:
+    if text_field in raw:
         return Page(*at, _string(raw, "date"), text=content.decode())
     return Page(*at, _string(raw, "date"), body=content, charset="utf-8")
 
@@ -223,15 +247,41 @@ def _string(raw: dict[str, Any], name: str) -> str:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-@contextmanager
-def _text_stream(store: Store, file: InputFile) -> Iterator[IO[bytes]]:
-    """The file uncompressed. One that ends early raises, as fastwarc's readers would not."""
-    name = file.key.lower()
-    with open_input(store, file) as stream:
-        if name.endswith(".gz"):
-            yield io.BufferedReader(Inflated(stream), _CHUNK)
-        elif name.endswith(".zst"):
-            inflated = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd")
-            yield io.BufferedReader(cast(io.RawIOBase, inflated), _CHUNK)
-        else:
-            yield stream
+def _parquet_pages(
+    stream: IO[bytes], source: str, limit: int, text_field: str
+) -> Iterator[Page | Refused]:
+    """The offset of a row is its number in the file."""
+    try:
+        for row in parquet_rows(stream, (text_field, "html"), ("url", "date")):
+            if isinstance(row, Lost):
+                yield Refused(source, row.number, "", row.reason, row.rows, row.detail)
+            else:
+                yield _from_row(source, row, limit, text_field)
+    except NoColumn as error:
+        yield Refused(source, 0, "", "broken", detail=str(error))
+
+
+def _from_row(source: str, row: Row, limit: int, text_field: str) -> Page | Refused:
+    texts = {name: (value or b"").decode("utf-8", "replace") for name, value in row.values.items()}
+    at = (source, row.number, texts.get("url", ""))
+    name = text_field if text_field in row.values else "html"
+    content = row.values[name]
+    if content is None:
+        return Refused(*at, "broken", row.number, f'row {row.number}: no "{name}"')
+    if len(content) > limit:
+        return Refused(*at, "too_large", len(content))
+    date = texts.get("date", "")
+    if name == text_field:
+        return Page(*at, date, text=texts[name])
+    return Page(*at, date, body=content)
+
+
+def _uncompressed(stream: IO[bytes], name: str) -> IO[bytes]:
+    """The content of a file. One that ends early raises, as fastwarc's readers would not."""
+    name = name.lower()
+    if name.endswith(".gz"):
+        return io.BufferedReader(Inflated(stream), _CHUNK)
+    if name.endswith(".zst"):
+        inflated = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd")
+        return io.BufferedReader(cast(io.RawIOBase, inflated), _ZSTD_CHUNK)
+    return stream

@@ -1,40 +1,58 @@
 """Records of a crawl file (WARC, WET, ARC; plain, gzip, zstd), with nothing lost in silence.
 
-fastwarc reads; warcio reads ARC, which fastwarc does not know. A record is handed on only after the
-next one has begun properly, because a wrong Content-Length shows only there: when reading stops
-with an error, the last record is checked against its frame (its gzip member, or the blank line
-behind it), what is damaged becomes one `Broken`, and reading goes on at the next frame that can be
-read. A payload shorter than its Content-Length is `Broken` too, and costs no other record. A gzip
-file that is one member for many records is read through a decompressor; its offsets are then of the
-content.
+A file is a row of frames: gzip members, zstd frames, or plain records. Of gzip, which crawls come
+in, fastwarc reads ahead through sound members. Whatever makes it stop, an error or the end (which
+it also sees where there is none: behind headers with bare newlines it ends without a word, and a
+length whose name is in lower case it takes for 0), the last record is read again by the careful
+way, which believes a record only if its frame holds: a legal Content-Length, as many bytes, a blank
+line behind them, and a checksum that fits. What does not hold is one `Broken`, and reading goes on
+at the next frame that begins as one.
+
+Everything else (plain files, zstd, members with many records, ARC) is read by the careful way only.
+Header lines of ARC, which fastwarc does not know, are parsed by warcio.
+
+The offset of a record is that of its frame, plus its number where it is not the first one in it.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import IO, cast
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import IO, Protocol, TypeAlias, cast
 
-from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
-from warcio.archiveiterator import ArchiveIterator as WarcioIterator
-from warcio.exceptions import ArchiveLoadFailed
+from fastwarc.stream_io import ZstdReader
+from fastwarc.warc import ArchiveIterator, WarcRecord
+from warcio.recordloader import ARCHeadersParser
+from warcio.statusandheaders import StatusAndHeadersParserException
 
-from .inflate import Inflated
+from .inflate import Content, Inflated, raise_of_system, zstd_frame_end
 
 __all__ = ["Broken", "Record", "walk_records"]
 
-Open = Callable[[], AbstractContextManager[IO[bytes]]]
-
 _GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
-_PLAIN = re.compile(rb"WARC/[01]\.\d+\r?\n[A-Za-z-]+:")
-_FAULTS = (OSError, ValueError, EOFError, zlib.error, ArchiveLoadFailed)
+_SKIPPED = b"\x2a\x4d\x18"  # behind 0x50 to 0x5f: a zstd frame of something else
+_DICTIONARY = b"\x5d" + _SKIPPED
+_WARC_LINE = rb"WARC/[01]\.\d+[ \t]*\r?\n[A-Za-z-]+:"
+_ARC_LINE = rb"[a-z]{3,8}:[^\s]{1,2000} [0-9a-fA-F.:]{1,45} \S{1,40} [^\r\n]{1,200} \S{1,20}\r?\n"
+_BEGINS = re.compile(rb"[\r\n]*(?:%b|%b)" % (_WARC_LINE, _ARC_LINE))
+_RECORD = re.compile(rb"%b|(?<=\n)%b" % (_WARC_LINE, _ARC_LINE))
+_FRAME = {
+    _GZIP: re.compile(rb"\x1f\x8b\x08[\x00-\x1f]"),
+    _ZSTD: re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+}
+_HEADER_END = re.compile(rb"\r?\n\r?\n")
+_FOLD = re.compile(rb"[ \t]*\r?\n[ \t]+")
+_LINE_END = re.compile(rb"\n")
+_FAULTS = (OSError, ValueError, EOFError, zlib.error, StatusAndHeadersParserException)
 _HEADER_BYTES = 1 << 16
+_DICTIONARY_BYTES = 16 << 20
 _CHUNK = 1 << 18
-_LONGEST_MARK = 64
-_PAGE_TYPES = WarcRecordType.response | WarcRecordType.resource | WarcRecordType.conversion
+_AHEAD = 4096
+_PAGE_KINDS = frozenset({"response", "resource", "conversion"})
 
 
 @dataclass(frozen=True)
@@ -62,164 +80,290 @@ class Broken:
     detail: str
 
 
-class _Short(Exception):
-    """A payload ends before its Content-Length."""
-
-    def __init__(self, record: Record, got: int) -> None:
-        super().__init__(f"{got} of {record.length} bytes")
-        self.record = record
+_Items: TypeAlias = Iterator[Record | Broken]
+_Reading: TypeAlias = Generator[Record | Broken, None, "_End"]
 
 
-class _OneMember(Exception):
-    """A gzip member holds more than one record."""
+@dataclass(frozen=True)
+class _End:
+    """What was learnt from reading a frame: where to go on; whether the bytes from there to the
+    next frame belong to something damaged that was counted; whether it held one record."""
+
+    position: int
+    counted: bool = False
+    single: bool = False
 
 
-def walk_records(open_stream: Open, limit: int) -> Iterator[Record | Broken]:
-    """Every record of a file in order; blocks are cut at `limit` bytes.
-
-    `open_stream` gives a seekable stream of the file, and is called anew after damage.
-    """
-    with open_stream() as stream:
-        head = stream.read(4)
-    if not head:
-        return
-    try:
-        with _plain_stream(open_stream, head) as stream:
-            arc = stream.read(11).startswith(b"filedesc://")
-    except _FAULTS:
-        arc = False
-    read = _arc_records if arc else _warc_records
-    try:
-        yield from _walk(open_stream, read, head, limit)
-    except _OneMember:
-        yield from _walk(lambda: _plain_stream(open_stream, head), read, b"", limit)
+class _Doubt(Exception):
+    """The quick way cannot tell whether what it sees is sound."""
 
 
-@contextmanager
-def _plain_stream(open_stream: Open, head: bytes) -> Iterator[IO[bytes]]:
-    with open_stream() as stream:
-        if not head.startswith(_GZIP):
-            yield stream
+class _Unfit(Exception):
+    """A record does not hold: the reason, and in words why."""
+
+    def __init__(self, reason: str, why: str, url: str = "") -> None:
+        super().__init__(why)
+        self.reason, self.url = reason, url
+
+
+class _Source(Protocol):
+    """A row of frames."""
+
+    stream: IO[bytes]
+    quick: bool
+
+    def begins(self, start: int) -> bool: ...
+    def search(self, start: int) -> int: ...
+    def read(self, start: int, limit: int) -> _Reading: ...
+
+
+def walk_records(stream: IO[bytes], limit: int) -> _Items:
+    """Every record of a seekable file in order; blocks are cut at `limit` bytes, and offsets are
+    unique."""
+    source = _source(stream)
+    last = -1
+    for item in _walk(source, limit):
+        last = max(item.offset, last + 1)
+        yield item if item.offset == last else replace(item, offset=last)
+
+
+def _source(stream: IO[bytes]) -> _Source:
+    """The kind of frames that the file begins with or, if its first bytes are damaged, that come
+    first in it."""
+    kinds: list[_Source] = [_Gzip(stream), _Zstd(stream), _Plain(stream)]
+    for source in kinds:
+        if source.begins(0):
+            return source
+    found = [(position, n) for n, s in enumerate(kinds) if (position := s.search(0)) >= 0]
+    return kinds[min(found)[1]] if found else kinds[-1]
+
+
+def _walk(source: _Source, limit: int) -> _Items:
+    at = _End(0)
+    while True:
+        found = (source.search if at.counted else partial(_padding_end, source.stream))(at.position)
+        if not at.counted and (found < 0 or not source.begins(found)):
+            if found >= 0 or (at.position == 0 and source.stream.tell()):
+                yield Broken(max(0, found), "", "broken", "no record begins here")
+            found = source.search(found + 1) if found >= 0 else found
+        if found < 0:
             return
-        yield cast(IO[bytes], Inflated(stream))
+        at = yield from source.read(found, limit)
+        if source.quick and at.single:
+            at = yield from _read_ahead(source, found, at, limit)
 
 
-def _walk(open_stream: Open, read: _Read, head: bytes, limit: int) -> Iterator[Record | Broken]:
-    start, searching = 0, False
-    while start >= 0:
-        held: Record | None = None
-        fault = ""
-        short: _Short | None = None
-        try:
-            for record in read(open_stream, start, head, limit):
-                if held:
-                    yield held
-                held = record
-        except _Short as error:
+def _read_ahead(source: _Source, first: int, at: _End, limit: int) -> _Reading:
+    """The records behind the one at `first`, which ends at `at`, the quick way; the last of them
+    again the careful way. fastwarc places records wrongly if the frame that it begins with holds
+    several, so it begins with one that is known to hold one."""
+    held: Record | None = None
+    following = _padding_end(source.stream, at.position)
+    try:
+        for number, record in enumerate(_quick(source, first, limit)):
+            if number == 1 and record.offset != following:
+                raise _Doubt
             if held:
                 yield held
-            held, short = None, error
-        except _FAULTS as error:
-            fault = f"{type(error).__name__}: {error}"
-        if short:
-            yield Broken(short.record.offset, short.record.url, "truncated", str(short))
-            start = _next_frame(open_stream, head, short.record.offset + 1)
-        elif not fault:
-            if held:
-                yield held
-            return
-        elif held is None:
-            if not searching:
-                yield Broken(start, "", "broken", fault)
-            start = _next_frame(open_stream, head, start + 1)
-        else:
-            end = _frame_end(open_stream, head, held)
-            if end is None:
-                yield Broken(held.offset, held.url, "broken", "its length does not fit its frame")
-                end = held.offset
-            else:
-                yield held
-                if not _blank_from(open_stream, end):
-                    yield Broken(end, "", "broken", fault)
-            start = _next_frame(open_stream, head, end + 1)
-        searching = True
+            held = record if number else None
+    except (_Doubt, *_FAULTS) as error:
+        raise_of_system(error)
+    return (yield from source.read(held.offset, limit)) if held else at
 
 
-_Read = Callable[[Open, int, bytes, int], Iterator[Record]]
+def _padding_end(stream: IO[bytes], start: int) -> int:
+    """The first byte at or after `start` that is no newline; -1 if only padding follows."""
+    stream.seek(start)
+    first, base = -1, start
+    while chunk := stream.read(_AHEAD):
+        if first < 0 and (rest := chunk.lstrip(b"\r\n")):
+            first = base + len(chunk) - len(rest)
+        if chunk.strip(b"\r\n\0 "):
+            return first
+        base += len(chunk)
+    return -1
 
 
-def _warc_records(open_stream: Open, start: int, head: bytes, limit: int) -> Iterator[Record]:
-    last = start - 1
-    with open_stream() as stream:
-        stream.seek(start)
-        for number, raw in enumerate(ArchiveIterator(stream, parse_http=False)):
-            offset = raw.stream_pos
-            if number == 1 and start == 0 and head.startswith(_GZIP):
-                _check_member(open_stream, offset)
-            offset = last = max(offset, last + 1)
-            yield _whole(raw, offset, limit)
+def _search(stream: IO[bytes], start: int, mark: re.Pattern[bytes], legal: _Legal) -> int:
+    """Where the first legal match of `mark` begins at or after `start`, or -1."""
+    stream.seek(max(0, start - 1))
+    window = stream.read(min(1, start))  # `mark` may look back
+    base, size = start - len(window), 2 * _AHEAD
+    while True:
+        chunk = stream.read(size)
+        window += chunk
+        size = min(2 * size, _CHUNK)
+        for match in mark.finditer(window, min(1, start - base) if base < start else 0):
+            at = match.start()
+            if chunk and at > len(window) - _AHEAD:
+                break
+            if base + at >= start and legal(window[at : at + _AHEAD], base + at):
+                return base + at
+        if not chunk:
+            return -1
+        kept = window[-_AHEAD:]
+        base, window = base + len(window) - len(kept), kept
+
+
+_Legal: TypeAlias = Callable[[bytes, int], bool]
+
+
+# The quick way
+
+
+def _quick(source: _Source, start: int, limit: int) -> Iterator[Record]:
+    stream, last = source.stream, -1
+    stream.seek(start)
+    for raw in ArchiveIterator(stream, parse_http=False):
+        offset = raw.stream_pos
+        if offset <= last:
+            raise _Doubt
+        last = offset
+        yield _whole(raw, offset, limit)
 
 
 def _whole(raw: WarcRecord, offset: int, limit: int) -> Record:
     length = raw.content_length
-    if not raw.headers.contains_key_bytes(b"Content-Length"):
-        raise ValueError("a record without Content-Length")
+    said = raw.headers.get_bytes(b"Content-Length") or b""
+    kind = _header(raw, b"WARC-Type").lower()
+    if not kind or not said.isdigit() or int(said) != length:
+        raise _Doubt
     block = b""
-    if raw.record_type & _PAGE_TYPES:
+    if kind in _PAGE_KINDS:
         block = raw.reader.read(min(length, limit))
         while len(block) < min(length, limit) and (more := raw.reader.read(limit - len(block))):
             block += more
-    got = len(block) + raw.reader.consume()
-    record = Record(
+    if len(block) + raw.reader.consume() < length:
+        raise _Doubt
+    return Record(
         offset,
-        str(raw.record_type),
+        kind,
         _header(raw, b"WARC-Target-URI").strip("<>"),
         _header(raw, b"WARC-Date"),
         _header(raw, b"Content-Type"),
         length,
         block,
     )
-    if got < length:
-        raise _Short(record, got)
-    return record
 
 
 def _header(raw: WarcRecord, name: bytes) -> str:
     return (raw.headers.get_bytes(name) or b"").decode("utf-8", "replace").strip()
 
 
-def _check_member(open_stream: Open, offset: int) -> None:
-    with open_stream() as stream:
-        stream.seek(offset)
-        if stream.read(3) != _GZIP:
-            raise _OneMember
+# The careful way
 
 
-def _arc_records(open_stream: Open, start: int, head: bytes, limit: int) -> Iterator[Record]:
-    with open_stream() as stream:
-        stream.seek(start)
-        archive = WarcioIterator(stream, no_record_parse=True)
-        for raw in archive:
-            if raw.rec_type == "arc_header":
-                continue
-            headers = raw.rec_headers
-            length = int(headers.get_header("length") or 0)
-            block = raw.raw_stream.read(min(length, limit))
-            got = len(block)
-            while got < length and (more := raw.raw_stream.read(min(_CHUNK, length - got))):
-                got += len(more)
-            record = Record(
-                start + archive.get_record_offset(),
-                "response",
-                headers.get_header("uri") or "",
-                _arc_date(headers.get_header("archive-date") or ""),
-                "application/http",
-                length,
-                block,
-            )
-            if got < length:
-                raise _Short(record, got)
+class _Plain:
+    """Records one behind the other, in a file or in the content of a frame."""
+
+    quick = False
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+
+    def begins(self, start: int) -> bool:
+        self.stream.seek(start)
+        return _BEGINS.match(self.stream.read(_AHEAD)) is not None
+
+    def search(self, start: int) -> int:
+        return _search(self.stream, start, _RECORD, lambda _window, _at: True)
+
+    def read(self, start: int, limit: int) -> _Reading:
+        try:
+            record, end = _parse(self.stream, start, limit)
+        except _Unfit as unfit:
+            yield Broken(start, unfit.url, unfit.reason, str(unfit))
+            return _End(start + 1, counted=True)
+        if record.kind != "arc_header":
             yield record
+        return _End(end, single=True)
+
+
+def _parse(stream: IO[bytes], start: int, limit: int) -> tuple[Record, int]:
+    """The record at `start`, and where it ends. Raises _Unfit."""
+    head, arc = _head(stream, start)
+    fields = (_arc_fields if arc else _warc_fields)(head)
+    url, said = fields["url"], fields["length"]
+    if not re.fullmatch(r"\d{1,18}", said):
+        raise _Unfit("broken", f"its length is {said[:40]!r}", url)
+    kind, length = fields["kind"], int(said)
+    try:
+        stream.seek(start + len(head))
+        block, got = _block(stream, length, limit if kind in _PAGE_KINDS else 0)
+        if got < length:
+            stream.read(1)  # says why, where it is compressed
+            raise _Unfit("truncated", f"{got} of {length} bytes", url)
+        blank = stream.read(4)
+        stream.read(1)
+    except _FAULTS as error:
+        raise_of_system(error)
+        raise _Unfit("truncated" if _early(error) else "broken", str(error), url) from error
+    newlines = len(blank) - len(blank.lstrip(b"\r\n"))
+    if newlines < len(blank) and not blank.startswith(b"\n" if arc else (b"\r\n\r\n", b"\n\n")):
+        raise _Unfit("broken", "its length does not fit its frame", url)
+    record = Record(start, kind, url, fields["date"], fields["type"], length, block)
+    return record, start + len(head) + length + newlines
+
+
+def _head(stream: IO[bytes], start: int) -> tuple[bytes, bool]:
+    """The header with the blank line behind it, and whether it is one line of an ARC file."""
+    head, size = b"", _AHEAD
+    while len(head) < _HEADER_BYTES:
+        stream.seek(start)
+        head = stream.read(size)
+        arc = not head.startswith(b"WARC/")
+        end = _LINE_END.search(head) if arc else _HEADER_END.search(head)
+        if end and not _RECORD.search(head, 1, end.end()):
+            return head[: end.end()], arc
+        if end or len(head) < size or _RECORD.search(head, 1):
+            break
+        size *= 4
+    cut = len(head) < size and not _RECORD.search(head, 1)
+    raise _Unfit("truncated" if cut else "broken", "its header does not end")
+
+
+def _early(error: Exception) -> bool:
+    return isinstance(error, EOFError) or "incomplete frame" in str(error)
+
+
+def _block(stream: IO[bytes], length: int, limit: int) -> tuple[bytes, int]:
+    """At most `limit` bytes of a block, and how many it has of `length`."""
+    block = stream.read(min(length, limit))
+    got = len(block)
+    while got < length and (more := stream.read(min(_CHUNK, length - got))):
+        got += len(more)
+    return block, got
+
+
+def _warc_fields(head: bytes) -> dict[str, str]:
+    found: dict[bytes, bytes] = {}
+    for line in _FOLD.sub(b" ", head).split(b"\n")[1:]:
+        name, _, value = line.partition(b":")
+        found.setdefault(name.strip().lower(), value.strip())
+    names = {
+        "kind": b"warc-type",
+        "url": b"warc-target-uri",
+        "date": b"warc-date",
+        "type": b"content-type",
+        "length": b"content-length",
+    }
+    fields = {k: found.get(name, b"").decode("utf-8", "replace") for k, name in names.items()}
+    return fields | {"kind": fields["kind"].lower(), "url": fields["url"].strip("<>")}
+
+
+def _arc_fields(line: bytes) -> dict[str, str]:
+    try:
+        headers = ARCHeadersParser().parse(io.BytesIO(line))
+    except StatusAndHeadersParserException as error:
+        raise _Unfit("broken", "its ARC header has not five fields") from error
+    url = headers.get_header("uri") or ""
+    return {
+        "kind": "arc_header" if url.startswith("filedesc:") else "response",
+        "url": url,
+        "date": _arc_date(headers.get_header("archive-date") or ""),
+        "type": "application/http",
+        "length": headers.get_header("length") or "",
+    }
 
 
 def _arc_date(stamp: str) -> str:
@@ -230,72 +374,155 @@ def _arc_date(stamp: str) -> str:
     return f"{s[:4]}-{s[4:6]}-{s[6:8]}T{s[8:10]}:{s[10:12]}:{s[12:]}Z"
 
 
-def _next_frame(open_stream: Open, head: bytes, start: int) -> int:
-    """Where the next gzip member, zstd frame or plain record begins at or after `start`, or -1."""
-    marks = [m for m in (_GZIP, _ZSTD) if head.startswith(m)]
-    wanted = re.compile(re.escape(marks[0])) if marks else _PLAIN
+def _frame(content: Content, start: int, limit: int) -> Generator[Record | Broken, None, int]:
+    """The records of one frame's content, numbered from its offset; returns how many items there
+    were, or -1 if its compression is damaged."""
+    number, counted = 0, False
     try:
-        with open_stream() as stream:
-            stream.seek(start)
-            base, window = start, b""
-            while chunk := stream.read(_CHUNK):
-                window += chunk
-                if match := wanted.search(window):
-                    return base + match.start()
-                kept = window[-_LONGEST_MARK:]
-                base, window = base + len(window) - len(kept), kept
-    except _FAULTS:
-        pass
-    return -1
+        for item in _walk(_Plain(cast(IO[bytes], content)), limit):
+            counted = isinstance(item, Broken)
+            yield replace(item, offset=start + number)
+            number += 1
+    except _FAULTS as error:
+        raise_of_system(error)
+        if not counted:
+            reason = "truncated" if _early(error) else "broken"
+            yield Broken(start + number, "", reason, str(error))
+        return -1
+    return number
 
 
-def _frame_end(open_stream: Open, head: bytes, record: Record) -> int | None:
-    """Where the record's frame ends, if the record fills it exactly; None if it does not."""
-    try:
-        with open_stream() as stream:
-            stream.seek(record.offset)
-            if head.startswith(_GZIP):
-                return _member_end(stream, record)
-            if head.startswith(_ZSTD):
-                following = _next_frame(open_stream, head, record.offset + 1)
-                return following if following >= 0 else None
-            size = _header_size(stream.read(_HEADER_BYTES))
-            if size is None:
-                return None
-            end = record.offset + size + record.length
-            stream.seek(end)
-            return end + 4 if stream.read(4) == b"\r\n\r\n" else None
-    except _FAULTS:
+class _Gzip:
+    """Gzip members."""
+
+    quick = True
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+
+    def begins(self, start: int) -> bool:
+        self.stream.seek(start)
+        return self._legal(self.stream.read(_AHEAD), start)
+
+    def search(self, start: int) -> int:
+        return _search(self.stream, start, _FRAME[_GZIP], self._legal)
+
+    def read(self, start: int, limit: int) -> _Reading:
+        member = self._member(start)
+
+        def again() -> Inflated:
+            nonlocal member
+            member = self._member(start)
+            return member
+
+        items = yield from _frame(Content(again), start, limit)
+        if items < 0 or member.end < 0:
+            return _End(start + 1, counted=True)
+        return _End(member.end, single=items == 1)
+
+    def _member(self, start: int) -> Inflated:
+        self.stream.seek(start)
+        return Inflated(self.stream, one_member=True)
+
+    def _legal(self, head: bytes, _at: int) -> bool:
+        if not _FRAME[_GZIP].match(head):
+            return False
+        try:
+            content = zlib.decompressobj(31).decompress(head, _AHEAD)
+        except zlib.error:
+            return False
+        return _BEGINS.match(content) is not None
+
+
+class _Zstd:
+    """Zstd frames; a dictionary for all may stand before them."""
+
+    quick = False
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self._dictionary = _dictionary(stream)
+
+    def begins(self, start: int) -> bool:
+        self.stream.seek(start)
+        return self._legal(self.stream.read(4), start)
+
+    def search(self, start: int) -> int:
+        return _search(self.stream, start, _FRAME[_ZSTD], self._legal)
+
+    def read(self, start: int, limit: int) -> _Reading:
+        try:
+            end = zstd_frame_end(self.stream, start)
+        except EOFError:
+            end = -1
+        self.stream.seek(start)
+        if not self.stream.read(4).startswith(_ZSTD):
+            return _End(end) if end >= 0 else _End(start + 1, counted=True)
+
+        def open_frame() -> ZstdReader:
+            return ZstdReader(_Part(self.stream, start, end), dictionary=self._dictionary)
+
+        items = yield from _frame(Content(open_frame), start, limit)
+        return _End(end) if items >= 0 and end >= 0 else _End(start + 1, counted=True)
+
+    def _legal(self, head: bytes, at: int) -> bool:
+        if not _FRAME[_ZSTD].match(head):
+            return False
+        here = self.stream.tell()
+        try:
+            zstd_frame_end(self.stream, at)
+        except EOFError:
+            pass
+        except ValueError:
+            return False
+        finally:
+            self.stream.seek(here)
+        return True
+
+
+def _dictionary(stream: IO[bytes]) -> bytes | None:
+    """The dictionary in the file's first frame, itself perhaps compressed (the .warc.zst format of
+    the Archive Team)."""
+    stream.seek(0)
+    head = stream.read(8)
+    size = int.from_bytes(head[4:], "little")
+    if not head.startswith(_DICTIONARY) or size > _DICTIONARY_BYTES:
         return None
+    data = stream.read(size)
+    if not data.startswith(_ZSTD):
+        return data
+    try:
+        plain: bytes = ZstdReader(io.BytesIO(data)).read(_DICTIONARY_BYTES)
+    except (OSError, ValueError):
+        return None
+    return plain
 
 
-def _member_end(stream: IO[bytes], record: Record) -> int | None:
-    inflater = zlib.decompressobj(31)
-    first, size, end = b"", 0, record.offset
-    while not inflater.eof:
-        chunk = inflater.unconsumed_tail or stream.read(_CHUNK)
-        if not chunk:
-            return None
-        out = inflater.decompress(chunk, _CHUNK)
-        end += len(chunk) - len(inflater.unconsumed_tail) - len(inflater.unused_data)
-        first += out[: _HEADER_BYTES - len(first)]
-        size += len(out)
-    header = _header_size(first)
-    return end if header is not None and size == header + record.length + 4 else None
+class _Part(io.RawIOBase):
+    """The bytes of a stream from `start` to `end` (-1: all that follow)."""
 
+    def __init__(self, stream: IO[bytes], start: int, end: int) -> None:
+        self._stream, self._end = stream, end
+        self._start = self._position = start
 
-def _header_size(head: bytes) -> int | None:
-    """Bytes of a WARC header with its empty line; None if it has no Content-Length. An ARC header
-    is one line."""
-    if not head.startswith(b"WARC/"):
-        line = head.find(b"\n")
-        return line + 1 if line >= 0 else None
-    end = head.find(b"\r\n\r\n")
-    return end + 4 if end >= 0 and b"\ncontent-length:" in head[:end].lower() else None
+    def readable(self) -> bool:
+        return True
 
+    def seekable(self) -> bool:
+        return True
 
-def _blank_from(open_stream: Open, start: int) -> bool:
-    """True if only white space follows."""
-    with open_stream() as stream:
-        stream.seek(start)
-        return not stream.read(_HEADER_BYTES).strip(b"\r\n\0 ")
+    def tell(self) -> int:
+        return self._position - self._start
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            raise io.UnsupportedOperation("the end of a part is not asked for")
+        self._position = offset + (self._start if whence == io.SEEK_SET else self._position)
+        return self.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        left = self._end - self._position if self._end >= 0 else _CHUNK
+        self._stream.seek(self._position)
+        data = self._stream.read(left if size < 0 else min(size, left))
+        self._position += len(data)
+        return data
