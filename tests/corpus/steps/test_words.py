@@ -6,13 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyas.corpus.steps.words import is_word, matching_form, split_words
+from eyas.corpus.steps import words
+from eyas.corpus.steps.words import count_words, describe, is_word, matching_form, split_words
 
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
-        ("Don't stop, she said.", ["Don't", "stop", ",", "she", "said", "."]),
+        ("Don't stop, she said.", ["Do", "n't", "stop", ",", "she", "said", "."]),
+        ("“It's,” (e.g.) Mr. Hill’s...", "“|It|'s|,|”|(|e.g.|)|Mr.|Hill|’s|..."),
+        ("L'eau d’un l'été", "L'|eau|d’|un|l'|été"),
+        ("/etc/apt.conf and/or a_b 10km $5 C++", "/etc|/|apt.conf|and/or|a_b|10|km|$|5|C++"),
+        ("ሰላም። नमस्ते॥ سلام۔", "ሰላም|።|नमस्ते|॥|سلام|۔"),
         ("a well-known v1.2 ... --help", ["a", "well", "-", "known", "v1.2", "...", "--help"]),
         ("at 10:30, 1,000 of https://x.org/a?b=c.", "at|10:30|,|1,000|of|https://x.org/a?b=c|."),
         ("مُحَمَّدٌ، كتاب؟", ["مُحَمَّدٌ", "،", "كتاب", "؟"]),
@@ -30,6 +35,23 @@ def test_tokens_of_many_scripts(text: str, tokens: list[str] | str) -> None:
 @given(st.text(max_size=200))
 def test_splitting_loses_nothing_but_white_space(text: str) -> None:
     assert "".join("".join(split_words(text)).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize("piece", ["!", "a!", "'s", "-a", "l'a", "a.B", "語", "a" + "\u0301" * 9])
+def test_a_piece_without_end_is_split_in_linear_time(piece: str) -> None:
+    text = piece * 100_000
+    assert "".join(split_words(text)) == text
+
+
+def test_what_is_remembered_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = " ".join(f"word{n % 50}-x{n % 7}'s" for n in range(400))
+    tokens, word_tokens = split_words(text), count_words(text)
+    before = describe(tokens)
+    monkeypatch.setattr(words, "_REMEMBERED", 3)
+    assert split_words(text) == tokens
+    assert count_words(text) == word_tokens
+    for name in ("lengths", "counted", "letters", "hashes", "powers"):
+        assert (getattr(describe(tokens), name) == getattr(before, name)).all()
 
 
 @pytest.mark.parametrize(

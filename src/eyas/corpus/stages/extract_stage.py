@@ -1,112 +1,114 @@
-"""Stage `corpus.extract`: an input shard to candidates, rejects and band hashes; shares nothing."""
+"""Stage `corpus.extract`: an input shard to texts with their language, and rejects; shares nothing.
+
+Read, URL filter, extraction, language: what a page says, and in which language, but not yet
+whether it stays. That is the filters' affair (`corpus.filter`), so a changed threshold never reads
+the crawl again. The URL is looked at before anything of the page is decoded.
+
+A page that runs away within the limits is killed by the watch on CPU seconds together with its
+worker; the room `work` commits that verdict, and the shard's next run finds it in `refusals` and
+writes it as a reject. So does every later run, whatever the machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from eyas.corpus.documents import CANDIDATES, REJECTS, TableWriter, document_id
+from eyas.corpus.documents import REJECTS, TEXTS, TableWriter, document_id
 from eyas.corpus.reading.inputs import InputFile
 from eyas.corpus.reading.read import Page, Refused, read_pages
 from eyas.corpus.report.funnel import Tally
-from eyas.corpus.steps.judge import Keys, Verdict, judge
-from eyas.corpus.steps.packs import pack_for
-from eyas.store import ObjectRef, Store
-from eyas.work import Shard, ShardResult, Stage, shard_key
-
-from .exchange import BAND, Rows, concatenate, put_bands, split_id
-from .minhash import band_hashes, matching_words
+from eyas.corpus.steps.extract import extract_page
+from eyas.corpus.steps.language import detect_language
+from eyas.corpus.steps.urls import load_url_filter
+from eyas.store import Store
+from eyas.work import Refusal, Shard, ShardResult, Stage, refusals, shard_key, watch_item
 
 __all__ = ["run_shard"]
 
 
 def run_shard(store: Store, stage: Stage, shard: Shard) -> ShardResult:
-    """Read, extract, filter and hash every page of the shard's files (`params["files"]`).
+    """Read and extract every page of the shard's files (`params["files"]`).
 
-    Objects: candidates, rejects and bands, as far as there are any; facts: the shard's tally.
+    Settings: extractor, max_page_bytes, max_page_nodes, page_seconds (of CPU), text_field and url
+    (the resolved URL filter, null for none). Objects: texts and rejects, as far as there are any;
+    counter: pages; facts: the shard's tally. Raises InputChanged.
     """
     name = shard_key(stage, shard)[:16]
-    with TableWriter(CANDIDATES) as candidates, TableWriter(REJECTS) as rejects:
-        made = _Made(stage.settings, candidates, rejects)
+    settings = stage.settings
+    with TableWriter(TEXTS) as texts, TableWriter(REJECTS) as rejects:
+        made = _Made(store, settings, refusals(store, stage), texts, rejects)
         for raw in shard.params["files"]:
-            for item in read_pages(store, InputFile(**raw), stage.settings["max_page_bytes"]):
+            file = InputFile(**raw)
+            for item in read_pages(store, file, settings["max_page_bytes"], settings["text_field"]):
                 made.take(item)
-        objects = [
-            *candidates.finish(store, f"corpus/candidates/{name}-00000.parquet"),
+        objects = (
+            *texts.finish(store, "corpus/texts/"),
             *rejects.finish(store, f"corpus/rejects/{name}-00000.parquet"),
-            *_put_bands(store, f"corpus/bands/{name}.bin", made.bands),
-        ]
-    return ShardResult(tuple(objects), {"pages": made.tally.pages}, made.tally.facts())
+        )
+    return ShardResult(objects, {"pages": made.tally.pages}, made.tally.facts())
 
 
 class _Made:
     """What a shard has made so far."""
 
     def __init__(
-        self, settings: Mapping[str, Any], candidates: TableWriter, rejects: TableWriter
+        self,
+        store: Store,
+        settings: Mapping[str, Any],
+        refused: Mapping[str, Refusal],
+        texts: TableWriter,
+        rejects: TableWriter,
     ) -> None:
         self.tally = Tally()
-        self.bands: list[Rows] = []
-        self._candidates = candidates
-        self._rejects = rejects
+        self._urls = load_url_filter(store, settings["url"]) if settings["url"] else None
         self._settings = settings
-        self._keys = Keys(
-            settings["extractor"], tuple(settings["languages"]), settings["language_threshold"]
-        )
+        self._refused = refused
+        self._texts = texts
+        self._rejects = rejects
 
     def take(self, item: Page | Refused) -> None:
-        """Judge one page, or note one that could not be read."""
+        """One page to a text or a reject, or the reject of one that could not be read."""
         self.tally.pages += 1
         name = document_id(item.source, item.offset)
         if isinstance(item, Refused):
-            verdict = Verdict("read", item.reason, item.value, item.detail)
+            self._reject(name, item, "read", item.reason, item.value, item.detail)
+        elif self._urls and (found := self._urls.verdict(item.url)):
+            self._reject(name, item, "url", *found)
+        elif refusal := self._refused.get(name):
+            self._reject(name, item, "extract", refusal.reason, refusal.value, refusal.detail)
         else:
-            verdict = judge(item, self._keys)
-        self.tally.measured(verdict.values)
-        if verdict.reason:
-            self._reject(name, item, verdict)
-        else:
-            assert isinstance(item, Page)
-            self._keep(name, item, verdict)
+            self._extract(name, item)
 
-    def _reject(self, name: str, item: Page | Refused, v: Verdict) -> None:
-        self.tally.reject(v.stage, v.reason, v.language)
-        self.tally.sample(
-            f"{v.stage}/{v.reason}",
-            {"id": name, "url": item.url, "language": v.language, "value": v.value, "text": v.text},
-        )
-        self._rejects.append(
-            name,
-            item.url,
-            v.language,
-            v.stage,
-            v.reason,
-            v.value,
-            item.source,
-            item.offset,
-            v.detail,
-        )
-
-    def _keep(self, name: str, page: Page, v: Verdict) -> None:
-        size = len(v.text.encode())
-        words = int(v.values["words"])
-        self._candidates.append(
-            *(name, page.url, v.text, v.language, v.score),
-            *(page.source, page.offset, page.date, words, size),
-        )
-        self.bands.append(self._band_rows(name, v))
-
-    def _band_rows(self, name: str, v: Verdict) -> Rows:
+    def _extract(self, name: str, page: Page) -> None:
         s = self._settings
-        shingle = s["dedup_shingle"] * pack_for(v.language).tokens_per_word
-        hashes = band_hashes(matching_words(v.tokens), s["dedup_bands"], s["dedup_rows"], shingle)
-        rows = np.zeros(len(hashes), dtype=BAND)
-        rows["hash"] = hashes
-        rows["high"], rows["low"] = split_id(name)
-        return rows
+        with watch_item(name, s["page_seconds"]):
+            found = extract_page(page, s["extractor"], s["max_page_nodes"])
+        if found.reason:
+            self._reject(name, page, "extract", found.reason, found.value, found.detail)
+            return
+        language, score = detect_language(found.text)
+        self._texts.append(
+            *(name, page.url, found.text, language, score),
+            *(page.source, page.offset, page.date),
+        )
 
-
-def _put_bands(store: Store, key: str, bands: list[Rows]) -> tuple[ObjectRef, ...]:
-    return (put_bands(store, key, concatenate(bands, BAND)),) if bands else ()
+    def _reject(
+        self,
+        name: str,
+        item: Page | Refused,
+        stage: str,
+        reason: str,
+        value: float | None,
+        detail: str,
+    ) -> None:
+        self.tally.reject(stage, reason)
+        self.tally.sample(
+            f"{stage}/{reason}",
+            {"id": name, "url": item.url, "language": "", "value": value, "text": ""},
+        )
+        date = item.date if isinstance(item, Page) else ""
+        self._rejects.append(
+            *(name, item.url, "", stage, reason, value),
+            *(item.source, item.offset, date, detail, ""),
+        )

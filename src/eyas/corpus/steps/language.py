@@ -18,8 +18,11 @@ _CHARACTERS = 1000
 
 
 def detect_language(text: str) -> tuple[str, float]:
-    """Label and score from 0 to 1; ("", 0.0) for a text without characters to judge by."""
-    labels, scores = _model().predict(" ".join(text[:_CHARACTERS].split()), k=1)
+    """Label and score from 0 to 1; ("", 0.0) for a text that begins without letters."""
+    head = text[:_CHARACTERS]
+    if not any(map(str.isalpha, head)):
+        return "", 0.0
+    labels, scores = _model().predict(" ".join(head.split()), k=1)  # a newline is an error there
     if not labels:
         return "", 0.0
     return labels[0].removeprefix("__label__"), min(1.0, float(scores[0]))
