@@ -109,10 +109,11 @@ def _grouped(packages: Sequence[Mapping[str, Any]]) -> list[str]:
 def corpus(flight: Flight) -> str:
     from eyas.corpus import curate
     from eyas.tokens import needs_corpus
+    from eyas.work import Engine
 
     if not (flight.recipe.corpus.sources or needs_corpus(flight.recipe)):
         return "none: the data comes from elsewhere"
-    manifest = curate(flight.recipe, flight.store, workers=flight.recipe.cluster.workers)
+    manifest = curate(flight.recipe, flight.store, Engine(workers=flight.recipe.cluster.workers))
     reasons = {k[8:]: v for k, v in manifest.counters.items() if k.startswith("rejects_") and v}
     top = sorted(reasons.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {n:,.0f}" for name, n in top[:6])
@@ -392,6 +393,9 @@ def forget(store: Store, stage: str) -> None:
     if stage in FORCED:
         store.delete([o.key for o in store.list(f"{FORCED[stage]}/manifest-")])
         store.delete([o.key for o in store.list(f"work/{FORCED[stage]}.")])
+    if stage == "corpus":  # what tells of time is written once
+        for kind in ("report", "cost"):
+            store.delete([o.key for o in store.list(f"corpus/{kind}-")])
 
 
 def keep_summary(flight: Flight, rows: Sequence[Mapping[str, Any]]) -> None:

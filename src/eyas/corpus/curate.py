@@ -1,114 +1,152 @@
-"""The corpus, from a recipe to a manifest: four stages, a report, then the manifest, written last.
+"""The corpus, from a recipe to a manifest: a graph of stages, a report, then the manifest, last.
 
-1. `corpus.extract`: each input shard to candidates, rejects and band hashes (shares nothing);
-2. `corpus.match`: band hashes, exchanged by range of hash, to pairs;
-3. `corpus.cluster`: pairs to clusters, one task;
-4. `corpus.write`: candidates and clusters to documents with their split (shares nothing).
+1. `corpus.extract`: each input shard to texts with their language, and rejects;
+2. `corpus.filter`: texts to candidates, measured values and rejects;
+3. `corpus.bands`: candidates to band hashes;
+4. `corpus.remove`: which candidates are to be taken out, if any were asked to be;
+5. `corpus.match`: band hashes, exchanged by range of hash, to pairs;
+6. `corpus.cluster`: pairs to clusters, one task;
+7. `corpus.write`: candidates, clusters and removals to documents with their split.
 
-Every shard is keyed by what it reads, so a new input file runs stage 1 for that file, the exchange,
-and stage 4 where clusters changed; a changed seed runs stage 4 only. The output does not depend on
-the number of workers, nor on what was done in an earlier, broken run.
+All but 5 and 6 share nothing. Every shard is keyed by what it reads, so whatever changes (a new
+input file, a threshold, a seed, a removal) runs from the first stage that reads it, for the shards
+that it touches. The output does not depend on the engine, the number of workers or of jobs that
+share the work, nor on what was done in an earlier, broken run.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
 
-from eyas.recipe import Recipe, UsageError
-from eyas.store import Manifest, ObjectRef, Store, commit_manifest, identity, read_manifest
-from eyas.work import Shard, ShardResult, Stage, code_version, run_stage
+from eyas.recipe import EyasError, Recipe
+from eyas.store import Manifest, ObjectRef, Store, commit_manifest, read_manifest
+from eyas.work import Engine, NotYet, Shard, ShardResult, code_version, complete, run_stage
 
-from .reading.inputs import InputFile, group_files, input_files, package_sources
+from .plan import Plan, make_plan, put_inputs, recorded_plan
+from .reading.inputs import InputFile, group_files
+from .removals import record_removal
+from .report.cost import StageWork, cost_facts
 from .report.funnel import Tally
+from .report.heads import with_heads
 from .report.report import put_report, report_facts
-from .stages.exchange import BUCKETS
 from .stages.match_stage import match_shards
-from .steps.language import known_languages
-from .steps.packs import packs_digest
 
-__all__ = ["curate"]
+__all__ = ["curate", "remove_documents"]
 
+_TEXTS, _CANDIDATES, _REJECTS = "corpus/texts/", "corpus/candidates/", "corpus/rejects/"
+_FACTS = ("funnel", "languages", "rejects_by_language", "clusters", "libraries")
+_PATIENCE = 60.0  # seconds between two looks at what other jobs have done, at most
+_HERE = Engine()
 _log = logging.getLogger("eyas.corpus")
+_Results = Sequence[ShardResult | None]
 
 
-def curate(recipe: Recipe, store: Store, workers: int = 0) -> Manifest:
+def curate(
+    recipe: Recipe,
+    store: Store,
+    engine: Engine = _HERE,
+    wait: bool = False,
+) -> Manifest:
     """Make the corpus of `recipe` in `store`, or return it if it is finished.
 
-    `workers` processes, 0 for one a core. Package sources must have been fetched. Raises UsageError
-    for sources that are not there or unknown languages, StageError for a shard that cannot be done.
+    Package sources must have been fetched. With a share of the work (`engine.share`) this runs its
+    part of every stage whose input is there; if others still hold some, it raises NotYet, or with
+    `wait` looks again until nothing is left. Raises UsageError for sources that are not there or
+    unknown languages, StageError for a shard that cannot be done.
     """
-    _check_languages(recipe.corpus.languages)
-    files = input_files(recipe, store, _fetched(recipe, store))
-    stages = _stages(recipe)
-    name = _identity(stages, files)
+    plan = make_plan(recipe, store)
     done = read_manifest(store, "corpus")
-    if done is not None and done.identity == name:
-        _log.info("corpus %s is finished", name[:12])
+    if done is not None and done.identity == plan.identity:
+        _log.info("corpus %s is finished", plan.identity[:12])
         return done
-    extract, match, cluster, write = stages
-    shards = [_extract_shard(group) for group in group_files(files)]
-    extracted = run_stage(store, extract, shards, workers)
-    pairs = run_stage(store, match, _match_shards(extracted), workers)
-    clusters = run_stage(store, cluster, [_cluster_shard(pairs)], workers)[0]
-    written = run_stage(store, write, _write_shards(extracted, clusters), workers)
-    return _commit(recipe, store, name, files, [*extracted, *written], clusters)
+    return _made(store, plan, recipe.hash, engine, wait)
 
 
-def _check_languages(languages: Sequence[str]) -> None:
-    """A code that nothing is ever labelled with would drop every page without a word."""
-    unknown = sorted(set(languages) - known_languages()) if languages else ()
-    if unknown:
-        raise UsageError(
-            f"corpus.languages: nothing is ever detected as {', '.join(unknown)}; write ISO 639-1 "
-            "codes such as en, ar, zh, or fastText's own such as arz"
-        )
+def remove_documents(
+    store: Store,
+    urls: Iterable[str],
+    domains: Iterable[str],
+    why: str,
+    engine: Engine = _HERE,
+) -> Manifest:
+    """Take documents out by URL or domain, for good, and return the corpus without them.
+
+    Only what holds such a document is written again, from what earlier stages left in the store:
+    the sources are not needed. Raises UsageError if nothing or no reason is named, EyasError if
+    there is no corpus.
+    """
+    done = read_manifest(store, "corpus")
+    if done is None:
+        raise EyasError(f"{store.url} holds no corpus; make one with `eyas curate RECIPE`")
+    number = record_removal(store, urls, domains, why)
+    _log.info("removal %d is recorded", number)
+    return _made(store, recorded_plan(store, done), done.recipe, engine, wait=False)
 
 
-def _fetched(recipe: Recipe, store: Store) -> Manifest | None:
-    packages = package_sources(recipe)
-    manifest = read_manifest(store, "sources") if packages else None
-    if packages and manifest is None:
-        raise UsageError(
-            f"{store.url} has no fetched packages yet ({packages[0]}); `eyas curate` fetches them"
-        )
-    if manifest is not None and manifest.facts.get("request"):
-        packed = manifest.facts["request"]["sources"]
-        if packed != sorted(set(packages)):
-            raise UsageError(
-                f"{store.url} holds the packages of other sources ({', '.join(packed)}); "
-                "`eyas curate` fetches those of this recipe"
-            )
-    return manifest
+def _made(store: Store, plan: Plan, recipe: str, engine: Engine, wait: bool) -> Manifest:
+    """The corpus of the plan. With `wait`, what others hold is waited for, with back-off."""
+    pause = 1.0
+    while True:
+        try:
+            results = _run(store, plan, engine)
+        except NotYet as error:
+            if not wait:
+                raise
+            _log.info("%s; looking again in %.0f s", error, pause)
+            time.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 jobs look at different times
+            pause = min(_PATIENCE, 1.5 * pause)
+        else:
+            return _commit(store, plan, recipe, results)
 
 
-def _stages(recipe: Recipe) -> tuple[Stage, Stage, Stage, Stage]:
-    """The four stages with the recipe values that each reads. A version is raised by hand when a
-    stage gives other output for the same input."""
-    c = recipe.corpus
-    reads = {
-        "extractor": c.extractor,
-        "languages": sorted(c.languages),
-        "language_threshold": c.language_threshold,
-        "max_page_bytes": c.max_page_bytes,
-        "dedup_bands": c.dedup_bands,
-        "dedup_rows": c.dedup_rows,
-        "dedup_shingle": c.dedup_shingle,
-        "packs": packs_digest(),
-    }
-    split = {"seed": c.seed, "validation_share": c.validation_share}
-    return (
-        Stage("corpus.extract", 1, "eyas.corpus.stages.extract_stage:run_shard", reads),
-        Stage("corpus.match", 1, "eyas.corpus.stages.match_stage:run_match", {"buckets": BUCKETS}),
-        Stage("corpus.cluster", 1, "eyas.corpus.stages.match_stage:run_cluster", {}),
-        Stage("corpus.write", 1, "eyas.corpus.stages.write_stage:run_shard", split),
-    )
+class _Work:
+    """The stages of a plan as far as they have been run; `done` goes by their short names."""
+
+    def __init__(self, store: Store, plan: Plan, engine: Engine) -> None:
+        self._store = store
+        self._plan = plan
+        self._engine = engine
+        self._begun: dict[str, tuple[Sequence[Shard | None], _Results]] = {}
+        self.done: dict[str, StageWork] = {}
+
+    def begin(self, name: str, shards: Sequence[Shard | None]) -> _Results:
+        """Run what can be run of a stage; None for what is another job's."""
+        stage = self._plan.stages[name]
+        results = run_stage(self._store, stage, shards, self._engine) if shards else []
+        self._begun[name] = shards, results
+        return results
+
+    def finish(self, *names: str) -> None:
+        """Raises NotYet if another job still holds a shard of one of these stages."""
+        for name in names:
+            shards, results = self._begun[name]
+            whole = complete(self._plan.stages[name].name, results)
+            self.done[name] = StageWork(name, [s for s in shards if s], whole)
+
+    def exchange(self, name: str, shards: Sequence[Shard]) -> Sequence[ShardResult]:
+        """Results of a stage that all others must have come to."""
+        self.begin(name, shards)
+        self.finish(name)
+        return self.done[name].results
 
 
-def _identity(stages: Sequence[Stage], files: Sequence[InputFile]) -> str:
-    settings = [(s.name, s.version, s.settings) for s in stages]
-    return identity("corpus", settings, [(f.ref, f.etag, f.kind) for f in files])
+def _run(store: Store, plan: Plan, engine: Engine) -> dict[str, StageWork]:
+    """Every stage's shards and results. All that shares nothing is run before the first stage that
+    needs what every job has done. Raises NotYet."""
+    work = _Work(store, plan, engine)
+    extracted = work.begin("extract", [_extract_shard(group) for group in group_files(plan.files)])
+    filtered = work.begin("filter", _shards(extracted, _TEXTS))
+    work.begin("bands", _shards(filtered, _CANDIDATES))
+    work.begin("remove", _remove_shards(filtered, plan.removal_set))
+    work.finish("extract", "filter", "bands", "remove")
+    pairs = work.exchange("match", _match_shards(work.done["bands"].results))
+    (clusters,) = work.exchange("cluster", [_cluster_shard(pairs)])
+    work.exchange("write", _write_shards(work.done, clusters))
+    return work.done
 
 
 def _extract_shard(group: Sequence[InputFile]) -> Shard:
@@ -117,13 +155,31 @@ def _extract_shard(group: Sequence[InputFile]) -> Shard:
     return Shard(name, tuple(f.ref for f in group), params)
 
 
-def _match_shards(extracted: Sequence[ShardResult]) -> list[Shard]:
-    """Shards of ranges of hashes. Only inputs that have bands take part; their numbers are
-    positions in `extracted`."""
-    found = [(n, ref) for n, r in enumerate(extracted) for ref in _under(r, "corpus/bands/")]
-    parts = match_shards(sum(ref.rows for _, ref in found))
-    numbers = [n for n, _ in found]
-    refs = tuple(ref for _, ref in found)
+def _shards(results: _Results, prefix: str) -> list[Shard | None]:
+    """One an object under `prefix`; None for what another job has not made yet."""
+    shards: list[Shard | None] = []
+    for result in results:
+        if result is None:
+            shards.append(None)
+        else:
+            shards += [Shard(ref.key, (ref,)) for ref in _under(result, prefix)]
+    return shards
+
+
+def _remove_shards(filtered: _Results, removal_set: ObjectRef | None) -> list[Shard | None]:
+    """Candidates and rejects to look for removals in; none if nothing is removed."""
+    if removal_set is None:
+        return []
+    found = [*_shards(filtered, _CANDIDATES), *_shards(filtered, _REJECTS)]
+    return [s and dataclasses.replace(s, inputs=(*s.inputs, removal_set)) for s in found]
+
+
+def _match_shards(bands: Sequence[ShardResult]) -> list[Shard]:
+    """Shards of ranges of hashes. The numbers of their inputs are positions in `bands`, and so in
+    the list of all candidates."""
+    refs = tuple(ref for result in bands for ref in result.objects)
+    parts = match_shards(sum(ref.rows for ref in refs))
+    numbers = list(range(len(refs)))
     return [
         Shard(
             f"hashes {part + 1} of {parts}",
@@ -138,62 +194,94 @@ def _cluster_shard(pairs: Sequence[ShardResult]) -> Shard:
     return Shard("all pairs", tuple(ref for r in pairs for ref in r.objects))
 
 
-def _write_shards(extracted: Sequence[ShardResult], clusters: ShardResult) -> list[Shard]:
+def _write_shards(done: Mapping[str, StageWork], clusters: ShardResult) -> list[Shard]:
     owned = dict(zip(clusters.facts["shards"], clusters.objects, strict=True))
-    shards = []
-    for number, result in enumerate(extracted):
-        for candidates in _under(result, "corpus/candidates/"):
-            mine = (owned[number],) if number in owned else ()
-            shards.append(Shard(candidates.key, (candidates, *mine)))
-    return shards
+    candidates = _all_under(done["filter"], _CANDIDATES)
+    removed = {n: r.objects for n, r in enumerate(done["remove"].results[: len(candidates)])}
+    return [
+        Shard(ref.key, (ref, *([owned[n]] if n in owned else ()), *removed.get(n, ())))
+        for n, ref in enumerate(candidates)
+    ]
 
 
 def _under(result: ShardResult, prefix: str) -> tuple[ObjectRef, ...]:
     return tuple(o for o in result.objects if o.key.startswith(prefix))
 
 
-def _commit(
-    recipe: Recipe,
-    store: Store,
-    name: str,
-    files: Sequence[InputFile],
-    results: Sequence[ShardResult],
-    clusters: ShardResult,
-) -> Manifest:
-    tally = Tally.merged(r.facts for r in results)
-    documents = [o for r in results for o in _under(r, "corpus/documents/")]
-    rejects = [o for r in results for o in _under(r, "corpus/rejects/")]
-    facts = report_facts(recipe, tally, clusters.facts)
-    report = put_report(store, name, recipe.name, facts)
-    return commit_manifest(
-        store,
-        Manifest(
-            room="corpus",
-            identity=name,
-            recipe=recipe.hash,
-            code=code_version(),
-            inputs=tuple(f.ref for f in files),
-            objects=(*documents, *rejects, *report),
-            counters=_counters(tally, results),
-            facts={
-                k: facts[k]
-                for k in ("funnel", "languages", "rejects_by_language", "clusters", "libraries")
-            },
-        ),
+def _all_under(work: StageWork, prefix: str) -> list[ObjectRef]:
+    return [ref for result in work.results for ref in _under(result, prefix)]
+
+
+def _commit(store: Store, plan: Plan, recipe: str, done: Mapping[str, StageWork]) -> Manifest:
+    standing = read_manifest(store, "corpus")
+    if standing is not None and standing.identity == plan.identity:
+        return standing  # another job that shared the work was first
+    tally = _tally(plan, done)
+    clusters = with_heads(
+        store, done["cluster"].results[0].facts, _all_under(done["filter"], _CANDIDATES),
+        hidden=lambda url: bool(plan.removals.number(url)),
+    )  # fmt: skip
+    facts = report_facts(plan.recipe, plan.ruleset, tally, clusters)
+    cost = cost_facts(done.values(), tally.pages, plan.recipe.corpus.cpu_hour_price)
+    objects = (
+        *_all_under(done["write"], "corpus/documents/"),
+        *_rejects(done),
+        *_all_under(done["filter"], "corpus/values/"),
+        put_inputs(store, plan),
+        *put_report(store, plan.identity, plan.name, facts, cost),
     )
+    manifest = Manifest(
+        room="corpus",
+        identity=plan.identity,
+        recipe=recipe,
+        code=code_version(),
+        inputs=tuple(f.ref for f in plan.files),
+        objects=objects,
+        counters=_counters(tally, done["write"].results),
+        facts={k: facts[k] for k in _FACTS},
+    )
+    return commit_manifest(store, manifest)
 
 
-def _counters(tally: Tally, results: Sequence[ShardResult]) -> dict[str, float]:
+def _tally(plan: Plan, done: Mapping[str, StageWork]) -> Tally:
+    """All shards' counts; no sample shows what was removed."""
+    read = ("extract", "filter", "write")
+    tally = Tally.merged(r.facts for name in read for r in done[name].results)
+    for group, rows in tally.samples.items():
+        tally.samples[group] = [row for row in rows if not plan.removals.number(row["url"])]
+    return tally
+
+
+def _rejects(done: Mapping[str, StageWork]) -> list[ObjectRef]:
+    """Of all stages; those of the filters in which a removal was found, without its text."""
+    candidates = len(_all_under(done["filter"], _CANDIDATES))
+    filtered = _all_under(done["filter"], _REJECTS)
+    for number, result in enumerate(done["remove"].results[candidates:]):
+        filtered[number : number + 1] = result.objects or filtered[number : number + 1]
+    return [
+        *_all_under(done["extract"], _REJECTS),
+        *filtered,
+        *_all_under(done["write"], _REJECTS),
+    ]
+
+
+def _counters(tally: Tally, written: Sequence[ShardResult]) -> dict[str, float]:
     counters: dict[str, float] = {
         "pages_in": tally.pages,
         "documents": tally.kept.total(),
-        "documents_train": sum(r.counters.get("documents_train", 0) for r in results),
-        "documents_validation": sum(r.counters.get("documents_validation", 0) for r in results),
+        "documents_train": sum(r.counters.get("documents_train", 0) for r in written),
+        "documents_validation": sum(r.counters.get("documents_validation", 0) for r in written),
         "bytes": tally.kept_bytes.total(),
         "broken_records": 0,
         "duplicates": 0,
+        "removed": 0,
     }
-    special = {"broken": "broken_records", "truncated": "broken_records", "duplicate": "duplicates"}
+    special = {
+        "broken": "broken_records",
+        "truncated": "broken_records",
+        "duplicate": "duplicates",
+        "removed": "removed",
+    }
     for (_, reason, _), n in sorted(tally.rejects.items()):
         counters[f"rejects_{reason}"] = counters.get(f"rejects_{reason}", 0) + n
         if reason in special:

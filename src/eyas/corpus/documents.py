@@ -1,15 +1,18 @@
 """The tables of the corpus: texts (pages as extracted), candidates (what the filters keep),
-documents (what de-duplication keeps), and rejects with the text that was refused.
+documents (what de-duplication keeps), rejects with the text that was refused, and the values that
+were measured.
 
 Parquet, zstd, with every setting that shapes the bytes fixed, and row groups cut by content: the
-same rows give the same file. Writing keeps one row group in memory and the file in a temporary one.
+same rows give the same file. Writing and reading keep one row group in memory, however large the
+object. Pages carry checksums, so that a scan of a few columns is verified without reading the rest.
 """
 
 from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, Any
 
 import pyarrow as pa
@@ -18,7 +21,15 @@ import pyarrow.parquet as pq
 import xxhash
 
 from eyas.recipe import UsageError
-from eyas.store import Manifest, ObjectRef, Store, put_object_chunks, read_object
+from eyas.store import (
+    Corrupt,
+    Manifest,
+    ObjectReader,
+    ObjectRef,
+    Store,
+    put_object_chunks,
+    read_object,
+)
 
 __all__ = [
     "CANDIDATES",
@@ -27,8 +38,10 @@ __all__ = [
     "TEXTS",
     "TableWriter",
     "document_id",
+    "read_columns",
     "read_documents",
     "read_tables",
+    "values_schema",
 ]
 
 _TEXT_FIELDS = [
@@ -61,9 +74,18 @@ REJECTS = pa.schema(
     ]
 )
 
+_DICTIONARY = frozenset({"language", "source", "stage", "reason", "detail", "split"})
 _GROUP_ROWS = 4096
 _GROUP_CHARACTERS = 16 << 20
 _CHUNK = 4 << 20
+_IN_MEMORY = 32 << 20
+
+
+def values_schema(names: Iterable[str]) -> pa.Schema:
+    """Of the measured values: id, language, and one column a value, `step.measure`. A document
+    that was dropped before a value was measured has null there."""
+    fields = [("id", pa.string()), ("language", pa.string())]
+    return pa.schema([*fields, *((name, pa.float64()) for name in names)])
 
 
 def document_id(source: str, offset: int) -> str:
@@ -100,12 +122,16 @@ class TableWriter:
             self._flush()
 
     def finish(self, store: Store, key: str) -> tuple[ObjectRef, ...]:
-        """Write the object; empty if there were no rows."""
+        """Write the object; empty if there were no rows. A key that ends in a slash is a folder,
+        in which the object is named by its content: what comes out the same is then the same object
+        for the stages that read it, whatever it was made with."""
         self._flush()
         if self._writer is None or self._file is None:
             return ()
         self._writer.close()
         self._writer = None
+        if key.endswith("/"):
+            key = f"{key}{_digest(self._file)}.parquet"
         self._file.seek(0)
         return (put_object_chunks(store, key, _chunks(self._file), self.count),)
 
@@ -115,7 +141,14 @@ class TableWriter:
         if self._writer is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
             self._writer = pq.ParquetWriter(
-                self._file, self._schema, compression="zstd", compression_level=3, version="2.6"
+                self._file,
+                self._schema,
+                compression="zstd",
+                compression_level=3,
+                version="2.6",
+                use_dictionary=[n for n in self._schema.names if n in _DICTIONARY],
+                write_statistics=[n for n in self._schema.names if n != "text"],
+                write_page_checksum=True,
             )
         columns = zip(*self._rows, strict=True)
         arrays = [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=True)]
@@ -127,10 +160,39 @@ class TableWriter:
 def read_tables(
     store: Store, ref: ObjectRef, columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
-    """One object's rows, a row group at a time, verified. Raises Corrupt."""
-    file = pq.ParquetFile(io.BytesIO(read_object(store, ref)))
+    """One object's rows, a row group at a time, the whole object verified. Raises Corrupt."""
+    with _whole(store, ref) as stream:
+        yield from _groups(pq.ParquetFile(stream), columns)
+
+
+def read_columns(store: Store, ref: ObjectRef, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Some columns of one object, a row group at a time, reading little more than those: for scans
+    that leave the texts out. Each page is verified. Raises Corrupt."""
+    stream = io.BufferedReader(ObjectReader(store, ref.key, ref.size, block=1 << 18))
+    try:
+        file = pq.ParquetFile(stream, page_checksum_verification=True)
+        yield from _groups(file, columns)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise Corrupt(f"{store.url}: {ref.key} is damaged ({error}); run `eyas verify`") from error
+
+
+def _groups(file: pq.ParquetFile, columns: Sequence[str] | None) -> Iterator[pa.Table]:
     for group in range(file.num_row_groups):
         yield file.read_row_group(group, columns=columns, use_threads=False)
+
+
+@contextmanager
+def _whole(store: Store, ref: ObjectRef) -> Iterator[IO[bytes]]:
+    """A small object in memory, a large one in a temporary file; verified either way."""
+    if ref.size <= _IN_MEMORY:
+        yield io.BytesIO(read_object(store, ref))
+        return
+    with tempfile.TemporaryFile() as copy:
+        source = ObjectReader(store, ref.key, ref.size, block=_CHUNK, crc32c=ref.crc32c)
+        while chunk := source.read(_CHUNK):
+            copy.write(chunk)
+        copy.seek(0)
+        yield copy
 
 
 def read_documents(
@@ -158,6 +220,14 @@ def read_documents(
                 table = table.filter(pc.equal(table["split"], split))
             if table.num_rows:
                 yield table.select(wanted)
+
+
+def _digest(file: IO[bytes]) -> str:
+    file.seek(0)
+    value = xxhash.xxh3_128()
+    for chunk in _chunks(file):
+        value.update(chunk)
+    return value.hexdigest()
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -7,18 +7,18 @@ from collections import Counter
 from html.parser import HTMLParser
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
+from tests.corpus.report import made
 
-from eyas.corpus.report.funnel import BINS, Tally, bin_of, funnel
+from eyas.corpus.report.cost import cost_facts
+from eyas.corpus.report.funnel import Tally
+from eyas.corpus.report.markup import Markup, el, text
 from eyas.corpus.report.report import put_report, report_facts
 from eyas.corpus.report.report_page import report_page
-from eyas.recipe import Recipe
+from eyas.corpus.steps.packs import resolve
 from eyas.store import Store
 
-ATTACK = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&lt;\u202e\ud800"
-RECIPE = Recipe.build({"name": "t", "store": "./t"})
-CLUSTERS = {"clusters": 1, "sizes": [[2, 1]], "largest": [{"cluster": "00ff", "documents": 2}]}
+ATTACK = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&lt;\u202e\ud800\x00\x1b[31m"
 
 
 class Tags(HTMLParser):
@@ -27,6 +27,7 @@ class Tags(HTMLParser):
         self.names: Counter[str] = Counter()
         self.attributes: Counter[str] = Counter()
         self.values: list[str] = []
+        self.links: list[str] = []
         self.data = ""
         self.feed(page)
 
@@ -35,113 +36,115 @@ class Tags(HTMLParser):
         for name, value in attrs:
             self.attributes[name] += 1
             self.values.append(value or "")
+            if name == "href":
+                self.links.append(value or "")
 
     def handle_data(self, data: str) -> None:
         self.data += data
 
 
-def tally(text: str) -> Tally:
+def facts_of(hostile: str) -> dict[str, Any]:
     found = Tally()
-    found.pages = 3
-    found.measured({"words": 120, "word_length": 4.5, "top_2_gram": 0.1})
-    found.keep(text, 700)
-    found.reject("quality", "too_few_words", text)
+    found.pages = 4
+    found.measured({"gopher.words": 120, "gopher.word_length": 4.5, "x.new": 0.1}, "english")
+    found.keep(hostile, 700)
+    found.keep("en", 700)
+    found.reject("gopher", "too_few_words", "en")
     found.reject("read", "broken")
-    found.sample("kept", {"id": "1", "url": text, "language": text, "text": text})
-    row = {"id": "2", "url": text, "language": text, "text": text, "value": 3.0, "detail": text}
-    found.sample("quality/too_few_words", row)
-    return found
+    found.sample("kept", {"id": "1", "url": hostile, "language": hostile, "text": hostile})
+    row = {"id": "2", "url": hostile, "language": "en", "text": hostile, "value": 3.0}
+    found.sample("gopher/too_few_words", row | {"detail": hostile})
+    recipe = made.recipe()
+    clusters = {
+        "clusters": 1,
+        "sizes": [[2, 1]],
+        "largest": [{"cluster": hostile, "documents": 2, "url": hostile, "text": hostile}],
+    }
+    return json.loads(json.dumps(report_facts(recipe, resolve(recipe.corpus), found, clusters)))
 
 
-def facts_of(text: str) -> dict[str, Any]:
-    return report_facts(RECIPE, tally(text), CLUSTERS)
+def page_of(hostile: str) -> str:
+    return report_page(hostile, facts_of(hostile), made.cost())
 
 
 def test_hostile_pages_are_shown_as_text() -> None:
-    page = report_page(ATTACK, facts_of(ATTACK))
-    harmless = Tags(report_page("name", facts_of("harmless")))
+    page, harmless = page_of(ATTACK), Tags(page_of("harmless"))
     found = Tags(page)
     assert found.names == harmless.names
     assert found.attributes == harmless.attributes
-    assert not found.names.keys() & {"script", "img", "a", "iframe", "link", "object"}
+    assert not found.names.keys() & {"script", "img", "iframe", "link", "object", "form"}
     assert "<script>alert(1)</script>" in found.data
+    assert not {"\x00", "\x1b", "\ud800"} & set(page)
 
 
 def test_the_page_loads_nothing_and_says_so() -> None:
-    found = Tags(report_page("name", facts_of("harmless")))
-    assert not found.attributes.keys() & {"src", "href", "xlink:href", "srcset", "action"}
+    found = Tags(page_of("harmless"))
+    assert not found.attributes.keys() & {"src", "xlink:href", "srcset", "action", "onclick"}
+    assert all(link.startswith("#") for link in found.links)
     assert any("default-src 'none'" in v for v in found.values)
     assert not any("url(" in v or "http:" in v for v in found.values)
 
 
+def test_every_link_has_its_section() -> None:
+    found = Tags(page_of("harmless"))
+    assert {link[1:] for link in found.links} <= set(found.values)
+    assert len(found.links) == 7
+
+
 def test_text_takes_its_own_direction() -> None:
-    page = report_page("name", facts_of("قصة قصيرة"))
-    assert "<p dir=auto>قصة قصيرة</p>" in page
+    assert '<p dir="auto">قصة قصيرة</p>' in page_of("قصة قصيرة")
 
 
 def test_every_figure_is_there() -> None:
-    data = Tags(report_page("corpus-name", facts_of("en"))).data
-    for wanted in ("corpus-name", "too few words 1", "broken 1", "top 2 gram", "00ff", "Kept"):
+    data = Tags(page_of("corpus-name")).data
+    for wanted in ("corpus-name", "too few words 1", "broken 1", "word length", "Kept, by language",
+                   "3; kept from 50 on", "gopher.min_words: at least 50", "59 pages a CPU-second",
+                   "under 1 ¢", "trafilatura"):  # fmt: skip
         assert wanted in data
 
 
-def test_the_report_is_written_as_json_and_html_and_lone_surrogates_do_no_harm(
-    folder_store: Store,
-) -> None:
+def test_a_value_without_a_rule_is_drawn_all_the_same() -> None:
+    assert "new" in Tags(page_of("en")).data
+
+
+def test_forty_languages_are_on_the_page_with_their_packs() -> None:
+    facts = made.facts(4000, preset="fineweb")
+    page = report_page("many", json.loads(json.dumps(facts)), made.cost())
+    data = Tags(page).data
+    assert all(code in data for code in made.LANGUAGES)
+    assert made.TEXTS["ar"][:40] in data
+    assert "arabic" in data
+    assert len(page) < 2_000_000
+
+
+def test_the_same_corpus_gives_the_same_json_and_the_page_survives_an_empty_one() -> None:
+    assert made.facts(500) == made.facts(500)
+    recipe = made.recipe()
+    nothing = {"clusters": 0, "sizes": [], "largest": []}
+    facts = report_facts(recipe, resolve(recipe.corpus), Tally(), nothing)
+    page = report_page("empty", facts, cost_facts([], 0, 0.0))
+    assert "No page came in." in Tags(page).data
+
+
+def test_report_page_and_cost_are_written(folder_store: Store) -> None:
     facts = facts_of(ATTACK.replace("\ud800", ""))
-    json_ref, html_ref = put_report(folder_store, "0123456789abcdef", "name", facts)
-    assert json_ref.key == "corpus/report-0123456789ab.json"
-    assert html_ref.key == "corpus/report-0123456789ab.html"
-    read = json.loads(folder_store.get(json_ref.key))
+    refs = put_report(folder_store, "0123456789abcdef", "name", facts, made.cost())
+    assert [ref.key for ref in refs] == [
+        "corpus/report-0123456789ab.json",
+        "corpus/report-0123456789ab.html",
+        "corpus/cost-0123456789ab.json",
+    ]
+    read = json.loads(folder_store.get(refs[0].key))
     assert read["funnel"][0]["stage"] == "read"
-    assert read["histograms"][0]["bins"]
-    assert folder_store.get(html_ref.key).decode().startswith("<!doctype html>")
+    assert read["ruleset"]["packs"]
+    assert folder_store.get(refs[1].key).decode().startswith("<!doctype html>")
+    assert json.loads(folder_store.get(refs[2].key))["total"]["cpu_seconds"] == pytest.approx(338)
 
 
-shards = st.lists(
-    st.tuples(
-        st.sampled_from(["read", "quality"]), st.sampled_from(["a", "b"]), st.integers(0, 99)
-    ),
-    max_size=12,
-)
-
-
-@given(st.lists(shards, min_size=3, max_size=3))
-def test_tallies_merge_in_any_order(many: list[list[tuple[str, str, int]]]) -> None:
-    parts = []
-    for number, rows in enumerate(many):
-        part = Tally()
-        for stage, reason, value in rows:
-            part.pages += 1
-            part.reject(stage, reason, "en")
-            part.measured({"words": value})
-            part.sample(f"{stage}/{reason}", {"id": f"{value:03d}-{number}", "url": "", "text": ""})
-        parts.append(json.loads(json.dumps(part.facts())))
-    assert Tally.merged(parts).facts() == Tally.merged(reversed(parts)).facts()
-    nested = [Tally.merged(parts[:2]).facts(), parts[2]]
-    assert Tally.merged(nested).facts() == Tally.merged(parts).facts()
-
-
-def test_the_funnel_counts_by_stage_and_language() -> None:
-    rejects = Counter(
-        {
-            ("read", "broken", ""): 2,
-            ("language", "uncertain_language", "en"): 1,
-            ("quality", "too_few_words", "ar"): 3,
-            ("duplicates", "duplicate", "en"): 1,
-        }
+def test_markup_escapes_what_is_not_markup() -> None:
+    assert text("<b>") == "&lt;b&gt;"
+    assert text(Markup("<b>")) == "<b>"
+    assert text(None) == ""
+    assert el("td", ["a", el("b", "<")], class_="n", title='"') == (
+        '<td class="n" title="&quot;">a<b>&lt;</b></td>'
     )
-    stages = {row["stage"]: row for row in funnel(12, rejects, Counter({"en": 4, "ar": 1}))}
-    assert [row["out"] for row in stages.values()] == [10, 10, 9, 9, 6, 5]
-    assert stages["language"]["languages"] == {"ar": 4, "en": 5}
-    assert stages["quality"]["languages"] == {"ar": 1, "en": 5}
-    assert stages["duplicates"]["languages"] == {"ar": 1, "en": 4}
-    assert stages["read"]["reasons"] == {"broken": 2}
-
-
-def test_histogram_bins_take_every_value() -> None:
-    assert bin_of("top_2_gram", 0.0) == 0
-    assert bin_of("top_2_gram", 9.0) == BINS - 1
-    assert bin_of("words", 0) == 0
-    assert bin_of("words", 10**9) == BINS - 1
-    assert bin_of("word_length", 10) == BINS // 2

@@ -6,6 +6,7 @@
 - A pair file (one a match shard): pairs of documents that share a band hash, each with the number
   of its input shard.
 - A cluster file (one an input shard with duplicates): document id and id of its cluster, sorted.
+- A removed file (one an input shard with removals): document id and number of the record, sorted.
 
 An id is two 64-bit halves; its order is that of its 32 hex digits.
 """
@@ -24,6 +25,7 @@ __all__ = [
     "BUCKETS",
     "CLUSTER",
     "PAIR",
+    "REMOVED",
     "Rows",
     "concatenate",
     "first_of_each",
@@ -51,6 +53,7 @@ PAIR = np.dtype(
 CLUSTER = np.dtype(
     [("high", "<u8"), ("low", "<u8"), ("cluster_high", "<u8"), ("cluster_low", "<u8")]
 )
+REMOVED = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<u8")])
 _INDEX = np.dtype([("rows", "<u8"), ("crc32c", "<u4")])
 _MAGIC = b"EYASBND1"
 _HEAD = len(_MAGIC) + BUCKETS * _INDEX.itemsize + 4

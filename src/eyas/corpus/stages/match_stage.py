@@ -97,7 +97,7 @@ def run_cluster(store: Store, stage: Stage, shard: Shard) -> ShardResult:
         key = f"corpus/clusters/{xxhash.xxh3_128_hexdigest(mine.tobytes())}.bin"
         objects.append(put_rows(store, key, mine))
         owners.append(number)
-    facts: dict[str, Any] = {"shards": owners} | _sizes(rows)
+    facts: dict[str, Any] = {"shards": owners} | _sizes(rows, numbers)
     return ShardResult(tuple(objects), {"clustered": len(rows)}, facts)
 
 
@@ -133,13 +133,15 @@ def _labels(count: int, left: _Indices, right: _Indices) -> _Indices:
             return labels
 
 
-def _sizes(rows: Rows) -> dict[str, Any]:
-    """How many clusters have how many members, and the largest ones."""
-    rows = rows[sort_order(rows, "cluster_high", "cluster_low")]
+def _sizes(rows: Rows, numbers: npt.NDArray[np.uint32]) -> dict[str, Any]:
+    """How many clusters have how many members, and the largest ones with the input shard of the
+    document that stays."""
+    order = sort_order(rows, "cluster_high", "cluster_low", "high", "low")
+    rows, numbers = rows[order], numbers[order]
     starts = np.flatnonzero(first_of_each(rows, "cluster_high", "cluster_low"))
     counts = np.diff(np.append(starts, len(rows)))
     most = np.argsort(-counts, kind="stable")[:_LARGEST]
-    largest = [(rows[starts[i]], int(counts[i])) for i in most]
+    largest = [(rows[starts[i]], int(counts[i]), int(numbers[starts[i]])) for i in most]
     sizes = Counter(counts.tolist())
     return {
         "clusters": len(starts),
@@ -148,7 +150,8 @@ def _sizes(rows: Rows) -> dict[str, Any]:
             {
                 "cluster": id_text(int(row["cluster_high"]), int(row["cluster_low"])),
                 "documents": n,
+                "shard": shard,
             }
-            for row, n in largest
+            for row, n, shard in largest
         ],
     }
