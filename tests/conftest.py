@@ -54,6 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     `make test`."""
     waiting = [f"test_{name}.py" for name in "curate packages run_stage seaweed server".split()]
     waiting += [f"test_{name}.py" for name in "supervisor tokenize tokens_stage".split()]
+    waiting += [f"test_{name}.py" for name in "engines removals".split()]
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         kinds = getattr(item, "callspec", None)

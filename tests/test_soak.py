@@ -56,7 +56,9 @@ def _made(store_url: Path) -> tuple[dict[str, Any], Commit]:
     for room in ("corpus", "tokenizer", "tokens"):
         manifest = read_manifest(store, room)
         assert manifest is not None
-        data = [o for o in manifest.objects if not o.key.endswith((".json", ".html"))]
+        timed = (".html",) if room == "corpus" else (".json", ".html")
+        data = [o for o in manifest.objects if not o.key.endswith(timed)]
+        data = [o for o in data if not o.key.startswith("corpus/cost-")]
         rooms[room] = [(o.key, o.size, o.crc32c) for o in data]
     commit = newest_whole(store, deep=True)
     assert commit is not None
