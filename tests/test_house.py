@@ -78,7 +78,28 @@ def test_import_eyas_is_light() -> None:
 
 @pytest.mark.parametrize("room", [r for r in ORDER if r not in TORCH])
 def test_importing_a_torch_free_room_loads_no_torch(room: str) -> None:
-    assert "torch" not in _modules_after(f"import eyas.{room}")
+    assert "torch" not in _modules_after(f"from eyas.{room} import *")
+
+
+def test_a_worker_of_the_corpus_loads_nothing_that_fetches_plans_or_reports() -> None:
+    loaded = _modules_after("import eyas.corpus.stages.write_stage")
+    assert not {"eyas.corpus.curate", "eyas.corpus.plan", "urllib3", "warcio"} & loaded
+
+
+def test_the_names_of_the_corpus_are_what_they_say_in_any_order() -> None:
+    code = "from eyas.corpus import remove_documents, curate\ncurate.__code__"
+    assert "eyas.corpus.curate" in _modules_after(code)
+
+
+def test_parquet_is_read_without_threads_of_arrow() -> None:
+    """They drop Python's buffers, and one that does so while the interpreter ends aborts it."""
+    for path in SOURCE.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                assert ast.unparse(call.func) != "pq.read_table", f"{path}:{call.lineno}"
+                if call.func.attr == "ParquetFile":
+                    keys = {k.arg: ast.unparse(k.value) for k in call.keywords}
+                    assert keys.get("pre_buffer") == "False", f"{path}:{call.lineno}"
 
 
 def test_the_lock_pins_every_dependency() -> None:

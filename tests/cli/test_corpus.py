@@ -10,6 +10,7 @@ from tests.corpus.report import made, stored
 from tests.texts import write_jsonl
 
 from eyas.cli import main
+from eyas.cli.corpus import _document
 from eyas.corpus import curate
 from eyas.recipe import Recipe
 from eyas.store import open_store
@@ -45,6 +46,13 @@ def test_inspect_by_reason_says_what_failed(
     assert "stage  " not in shown
 
 
+def test_marks_of_direction_in_arabic_text_are_not_shown_as_damage() -> None:
+    row = {"kept": True, "words": 1, "split": "train", "language": "ar", "source": "a", "offset": 0}
+    shown = _document(row | {"url": "", "text": "\u202bأمر \u2068ls\u2069\u202c \x1b[2J"})
+    assert shown[0] == "(no URL)"
+    assert shown[-1] == "  أمر ls \ufffd[2J"
+
+
 def test_inspect_as_json_has_whole_rows(corpus: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["corpus", corpus, "inspect", "--dropped", "--limit", "3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -71,6 +79,25 @@ def test_what_if_takes_options_behind_its_changes(
     assert main(["corpus", corpus, "what-if", "--json", "ar.gopher.min_words=300"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["languages"]["ar"]["after"] == 0
+
+
+@pytest.mark.parametrize("verb", ["inspect", "what-if", "remove"])
+def test_the_help_of_every_verb_has_an_example(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["corpus", "x", verb, "--help"])
+    assert f"example:\n  eyas corpus ./runs/demo {verb} " in capsys.readouterr().out
+
+
+def test_a_limit_below_nothing_is_wrong_usage(
+    corpus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["corpus", corpus, "inspect", "--limit", "-1"])
+    assert "0 shows the funnel alone" in capsys.readouterr().err
+    assert main(["corpus", corpus, "inspect", "--limit", "0"]) == 0
+    assert "no document is like that" not in capsys.readouterr().out
 
 
 def test_a_key_that_cannot_be_answered_is_wrong_usage(

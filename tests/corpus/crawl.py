@@ -42,12 +42,13 @@ def record(url: str, block: bytes, kind: str = "response", lie: int = 0) -> byte
 
 def member(number: int, lie: int = 0) -> bytes:
     """The gzip member of a small record with the URL http://x/<number>."""
-    return gzip.compress(record(f"http://x/{number}", response(html_of(page(number))), lie=lie))
+    block = response(html_of(page(number)))
+    return gzip.compress(record(f"http://x/{number}", block, lie=lie), mtime=0)
 
 
 def write_warc(path: Path, pages: Sequence[tuple[str, bytes]]) -> Path:
     """A .warc.gz of HTML pages by URL."""
-    members = (gzip.compress(record(url, response(body))) for url, body in pages)
+    members = (gzip.compress(record(url, response(body)), mtime=0) for url, body in pages)
     path.write_bytes(b"".join(members))
     return path
 

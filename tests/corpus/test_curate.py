@@ -321,6 +321,23 @@ def test_a_file_in_a_bucket_that_changed_since_it_was_listed_is_an_error_naming_
         list(read_pages(folder_store, listed, 1000))
 
 
+@pytest.mark.parametrize("change", ["other bytes", "gone"])
+def test_a_local_file_that_changed_since_it_was_listed_is_an_error_naming_it(
+    folder_store: Store, tmp_path: Path, change: str
+) -> None:
+    """Else the work on other bytes would be recorded as that on these, for good."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\n')
+    (listed,) = input_files(recipe(folder_store, path), folder_store, None)
+    assert len(list(read_pages(folder_store, listed, 1000))) == 1
+    if change == "gone":
+        path.unlink()
+    else:
+        path.write_text('{"text": "two"}\n')
+    with pytest.raises(InputChanged, match=r"a\.jsonl"):
+        list(read_pages(folder_store, listed, 1000))
+
+
 def test_empty_files_make_an_empty_corpus(folder_store: Store, tmp_path: Path) -> None:
     for name in ("a.warc.gz", "b.jsonl", "c.html"):
         (tmp_path / name).write_bytes(b"")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from eyas.corpus import documents
@@ -59,3 +63,21 @@ def test_a_flipped_bit_is_noticed(
     read = read_columns if reader == "columns" else read_tables
     with pytest.raises(Corrupt, match=r"a\.parquet is damaged"):
         list(read(folder_store, ref, ["id", "url"]))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads in Linux's /proc")
+@pytest.mark.parametrize("reader", ["read_tables", "read_columns"])
+def test_reading_leaves_no_thread_that_could_outlive_the_interpreter(
+    folder_store: Store, reader: str
+) -> None:
+    ref = written(folder_store, 500)
+    probe = f"""
+import os
+from eyas.corpus.documents import {reader}
+from eyas.store import ObjectRef, open_store
+store = open_store({folder_store.url!r})
+before = set(os.listdir("/proc/self/task"))
+assert sum(t.num_rows for t in {reader}(store, {ref!r}, ["id", "url"])) == 500
+assert set(os.listdir("/proc/self/task")) <= before, "Arrow started threads"
+"""
+    subprocess.run([sys.executable, "-c", probe], check=True, timeout=120)

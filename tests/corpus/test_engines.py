@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -135,6 +137,37 @@ def test_three_jobs_at_once_that_wait_for_each_other(
     assert not verify(store).problems
 
 
+class Counted:
+    """A store that notes what is read of it."""
+
+    def __init__(self, store: Store, read: list[str]) -> None:
+        self._store, self._read = store, read
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, key: str) -> bytes:
+        self._read.append(key)
+        return self._store.get(key)
+
+
+def test_a_job_that_waits_reads_no_record_of_the_ledger_twice(
+    base: Store, crawl: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = open_store(str(shutil.copytree(base.url, tmp_path / "store")))
+    keys = recipe(store, crawl)
+    (last,) = [o.key for o in store.list("work/corpus.cluster/")]
+    held = store.get(last)
+    store.delete([last, *(o.key for o in store.list("corpus/manifest-"))])
+    waits = iter([lambda: None, lambda: store.put(last, held)])
+    monkeypatch.setattr(time, "sleep", lambda _: next(waits)())
+    read: list[str] = []
+    curate(keys, cast("Store", Counted(store, read)), Engine(workers=1, share=(1, 2)), wait=True)
+    records = Counter(key for key in read if key.startswith("work/corpus."))
+    assert records.total() == sum(len(names) for names in ledger(store).values())
+    assert set(records.values()) == {1}
+
+
 def test_a_job_that_must_wait_says_so_and_exits_well(
     crawl: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,7 +178,9 @@ def test_a_job_that_must_wait_says_so_and_exits_well(
     assert "part 0/2 is done as far as it can be; stage corpus." in capsys.readouterr().out
     assert read_manifest(store, "corpus") is None
     assert main(["curate", str(path), "--workers", "1"]) == 0
-    assert "documents out" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "documents out" in shown
+    assert f"report: {store.url}/corpus/report-" in shown
 
 
 @pytest.mark.parametrize(

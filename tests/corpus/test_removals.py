@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from eyas.store import Manifest, Store, manifest_versions, open_store, unseal, v
 from eyas.work import Engine
 
 ONE = Engine(workers=1)
+curate_module = importlib.import_module("eyas.corpus.curate")
 
 
 def recipe(store: Store, *sources: Path, **corpus: Any) -> Recipe:
@@ -106,6 +111,17 @@ def test_only_what_holds_a_removed_document_is_written_again(corpus: Corpus) -> 
     assert len(ledger(store, "write") - before["write"]) == 1
     after = rows(store, manifest, "documents")
     assert [r for r in first if r["url"] != "http://one.test/3"] == after
+
+
+def test_a_later_removal_does_not_write_again_what_an_earlier_one_did(corpus: Corpus) -> None:
+    _, store = corpus
+    remove_documents(store, ["http://one.test/3", "https://two.test/short"], [], "one", ONE)
+    before = ledger(store, "write")
+    rejects = {o.key for o in store.list("corpus/rejects/")}
+    manifest = remove_documents(store, ["https://www.two.test/10"], [], "two", ONE)
+    assert len(ledger(store, "write") - before) == 1
+    assert len({o.key for o in store.list("corpus/rejects/")} - rejects) == 1, "of corpus.write"
+    assert manifest.counters["removed"] == 2
 
 
 def test_the_sources_are_not_needed(made: tuple[Path, Path], tmp_path: Path) -> None:
@@ -201,7 +217,7 @@ def test_without_a_corpus_there_is_nothing_to_remove_from(folder_store: Store) -
 
 
 def test_records_are_numbered_and_never_changed(folder_store: Store) -> None:
-    assert record_removal(folder_store, ["http://b/"], ["HTTPS://Example.ORG/x"], "one") == 1
+    assert record_removal(folder_store, ["http://b/"], ["HTTPS://Example.ORG/"], "one") == 1
     assert record_removal(folder_store, ["http://b"], ["sub.example.org"], "two") == 2
     removals = read_removals(folder_store)
     assert removals.urls == {"b": 1}
@@ -240,3 +256,99 @@ def test_names_that_are_no_urls_are_compared_as_they_are() -> None:
     assert removals.number("pages/a.html")
     assert removals.number("apt://doc/1/x.html")
     assert not removals.number("pages/A.html")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("https://ar.wiki.test/مصر", "http://ar.wiki.test/%d9%85%D8%B5%D8%B1"),
+        ("http://münchen.test/x", "http://xn--mnchen-3ya.test/%78"),
+        ("https://a.test:443/x", "http://user@a.test:80/x"),
+    ],
+)
+def test_a_url_is_found_however_it_is_written(one: str, other: str, folder_store: Store) -> None:
+    record_removal(folder_store, [one], [], "asked")
+    assert read_removals(folder_store).number(other)
+    record_removal(folder_store, [f"{other}/y"], [], "asked")
+    assert read_removals(folder_store).number(f"{one}/y")
+
+
+def test_another_port_or_an_escaped_sign_is_another_url() -> None:
+    removals = Removals(urls={"a.test/x/y": 1})
+    assert not removals.number("http://a.test:8080/x/y")
+    assert not removals.number("http://a.test/x%2Fy")
+
+
+@pytest.mark.parametrize(
+    ("domain", "named"),
+    [
+        ("example.org/page", "is a page and no domain"),
+        ("https://example.org/?q", "is a page and no domain"),
+        ("org", "has no dot"),
+        ("https://", "is no domain"),
+    ],
+)
+def test_no_more_than_was_meant_is_taken_out(domain: str, named: str, folder_store: Store) -> None:
+    with pytest.raises(UsageError, match=named):
+        record_removal(folder_store, [], [domain], "asked")
+    with pytest.raises(UsageError, match="is no URL"):
+        record_removal(folder_store, ["http://"], [], "asked")
+    assert not list(folder_store.list())
+
+
+def test_a_domain_may_be_written_as_in_a_block_list(folder_store: Store) -> None:
+    record_removal(folder_store, [], ["*.example.org", ".xxx"], "asked")
+    assert set(read_removals(folder_store).domains) == {"example.org", "xxx"}
+
+
+@contextmanager
+def _meanwhile(
+    step: str, happens: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """`happens` once, just before this step of the block."""
+    before = getattr(curate_module, step)
+    left = [happens]
+
+    def overtaken(*args: Any, **keys: Any) -> Any:
+        while left:
+            left.pop()()
+        return before(*args, **keys)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(curate_module, step, overtaken)
+        yield
+    assert not left
+
+
+@pytest.mark.parametrize("step", ["_finished", "_commit"])
+def test_a_removal_during_a_run_is_followed_by_that_run(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    crawl, store = corpus
+    asked = partial(record_removal, store, ["http://one.test/3"], [], "two")
+    with _meanwhile(step, asked, monkeypatch):
+        manifest = curate(recipe(store, crawl, seed=2), store, ONE)
+    assert manifest.counters["removed"] == 1
+
+
+@pytest.mark.parametrize("step", ["_finished", "_commit"])
+def test_of_two_removals_at_once_both_are_followed(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    _, store = corpus
+    asked = partial(record_removal, store, ["http://one.test/3"], [], "two")
+    with _meanwhile(step, asked, monkeypatch):
+        manifest = remove_documents(store, ["http://one.test/2"], [], "one", ONE)
+    assert manifest.counters["removed"] == 2
+
+
+def test_a_removal_never_brings_an_older_corpus_back(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recipe is run with another seed while the removal works on what stood before."""
+    crawl, store = corpus
+    other = recipe(store, crawl, seed=2)
+    with _meanwhile("_finished", partial(curate, other, store, ONE), monkeypatch):
+        manifest = remove_documents(store, ["http://one.test/2"], [], "asked", ONE)
+    assert (manifest.recipe, manifest.counters["removed"]) == (other.hash, 1)
+    assert manifest_versions(store, "corpus")[-1] == manifest.version == 2

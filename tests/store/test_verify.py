@@ -34,6 +34,7 @@ def _fill(store: Store) -> None:
     store.put("work/corpus.extract/ab.json", seal({"stage": "s", "objects": [shard]}))
     store.put("data/plan-000001.json", seal({"format": 1}))
     store.put("checkpoints/attempts/000001", seal({"attempt": 1}))
+    store.put("corpus/removals/000001.json", seal({"urls": []}))
     store.put("eval/000000000010-1.json", seal({"languages": []}))
     tensors = put_object(store, "checkpoints/data/ab/id/00000-0.safetensors", BIG[:1000])
     body = {"objects": [dataclasses.asdict(tensors) | {"later": "fields"}]}
@@ -48,7 +49,7 @@ def test_a_whole_store_has_no_problem(store: Store) -> None:
     report = verify(store, seen.append)
     assert report.ok
     assert (report.problems, report.notes) == ([], [])
-    assert report.objects == 2 + 4 + 2 + 3 + 1 + 1 + 1
+    assert report.objects == 2 + 4 + 2 + 3 + 1 + 1 + 1 + 1
     assert report.bytes == sum(seen)
     assert report.bytes > 2 * len(BIG)
 
@@ -63,6 +64,7 @@ VOUCHED = [
     "corpus/x-00001",
     "corpus/extract/1",
     "corpus/manifest-000001.json",
+    "corpus/removals/000001.json",
     "work/corpus.extract/ab.json",
     "data/plan-000001.json",
     "eval/000000000010-1.json",

@@ -25,7 +25,7 @@ from eyas.tokens import load_tokenizer, train_tokenizer, write_tokens
 from eyas.tokens.encode import run_shard
 from eyas.tokens.foreign.mds import array
 from eyas.tokens.token_objects import token_objects
-from eyas.work import Shard, ShardResult, Stage
+from eyas.work import Shard, ShardResult, Stage, Workers
 from eyas.work.contract import plain
 
 DATA = Path(__file__).parent / "data" / "mds"
@@ -47,9 +47,9 @@ def _in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """Shards run here instead of in the pool, which has tests of its own, unless a test is about
     a bucket."""
 
-    def run(store: Store, stage: Stage, shards: Sequence[Shard], _: int) -> list[ShardResult]:
+    def run(workers: Workers, stage: Stage, shards: Sequence[Shard]) -> list[ShardResult]:
         return [
-            run_shard(store, stage, dataclasses.replace(shard, params=plain(shard.params)))
+            run_shard(workers.store, stage, dataclasses.replace(shard, params=plain(shard.params)))
             for shard in shards
         ]
 

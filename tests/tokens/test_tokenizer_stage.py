@@ -17,16 +17,27 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.texts import write_jsonl
 from tests.tokens.made import commit_corpus, documents, recipe
 
+from eyas.corpus import curate, remove_documents
 from eyas.recipe import DataSource, EyasError, Recipe
-from eyas.store import Corrupt, ObjectInfo, Store, StoreError, open_store, read_object
+from eyas.store import (
+    Corrupt,
+    ObjectInfo,
+    Store,
+    StoreError,
+    open_store,
+    read_manifest,
+    read_object,
+)
 from eyas.store.folder import FolderStore
 from eyas.tokens import load_tokenizer, tokenizer_size, train_tokenizer
 from eyas.tokens.encode import held_out
 from eyas.tokens.foreign import text_pieces_of
 from eyas.tokens.sample import Sampled, quotas, sample_documents
 from eyas.tokens.texts import CorpusTexts, ForeignTexts, recipe_texts
+from eyas.work import Engine
 
 MDS = Path(__file__).parent / "data" / "mds"
 
@@ -251,6 +262,24 @@ def test_corpus_and_foreign_text_are_both_heard(folder_store: Store, tmp_path: P
     lines = _lines(tmp_path / "lines.jsonl", _rows(90, 1))
     only = train_tokenizer(_with_sources(folder_store, lines), folder_store)
     assert only.facts["trained_on"].keys() == {"und"}
+
+
+def test_taking_documents_out_keeps_the_tokenizer_that_models_were_trained_with(
+    folder_store: Store, tmp_path: Path
+) -> None:
+    source = write_jsonl(tmp_path / "lines.jsonl", 30)
+    keys = {"corpus": {"sources": [str(source)]}, "tokenizer": {"vocab_size": 600}}
+    asked = Recipe.build({"name": "test", "store": folder_store.url, **keys})
+    before = curate(asked, folder_store, Engine(workers=1))
+    first = train_tokenizer(asked, folder_store)
+    remove_documents(folder_store, ["https://en.test/3"], [], "asked", Engine(workers=1))
+    after = read_manifest(folder_store, "corpus")
+    assert after is not None
+    assert after.counters["documents"] == before.counters["documents"] - 1
+    assert train_tokenizer(asked, folder_store) == first
+    write_jsonl(source, 31)
+    curate(asked, folder_store, Engine(workers=1))
+    assert train_tokenizer(asked, folder_store).version == first.version + 1
 
 
 def test_a_changed_file_of_a_foreign_source_makes_another_tokenizer(

@@ -15,23 +15,51 @@ if TYPE_CHECKING:
     from eyas.corpus import WhatIf
     from eyas.store import Manifest, Store
 
-EXAMPLE = (
-    "eyas corpus ./runs/demo inspect --reason too_few_words --language ar\n"
-    "  eyas corpus ./runs/demo what-if gopher.min_words=30 ar.gopher.min_stop_words=1\n"
-    '  eyas corpus ./runs/demo remove --domain example.org --why "asked by its owner"'
+_VERBS = {
+    "inspect": (
+        "documents, kept and dropped, to look at",
+        ("--reason too_few_words --language ar", "--url example.org/page --json"),
+    ),
+    "what-if": (
+        "what other limits would have kept",
+        ("gopher.min_words=30 ar.gopher.min_stop_words=1", "language_threshold=.8 --json"),
+    ),
+    "remove": (
+        "take documents out for good, with a record",
+        (
+            '--domain example.org --why "asked by its owner"',
+            '--file requests.txt --why "request 2026-114"',
+        ),
+    ),
+}
+EXAMPLE = "\n  ".join(
+    f"eyas corpus ./runs/demo {verb} {examples[0]}" for verb, (_, examples) in _VERBS.items()
 )
 _EXCERPT = 400
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_DIRECTION = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # frequent in Arabic pages, and unseen
 _LISTED = 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="inspect|what-if|remove", required=True)
-    _add_inspect(verbs.add_parser("inspect", help="documents, kept and dropped, to look at"))
-    _add_what_if(verbs.add_parser("what-if", help="what other limits would have kept"))
-    _add_remove(verbs.add_parser("remove", help="take documents out for good, with a record"))
-    for verb in verbs.choices.values():
+    parsers = {
+        verb: verbs.add_parser(
+            verb,
+            help=does,
+            description=f"{does[0].upper()}{does[1:]}.",
+            epilog="\n".join(
+                ["example:", *(f"  eyas corpus ./runs/demo {verb} {e}" for e in examples)]
+            ),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for verb, (does, examples) in _VERBS.items()
+    }
+    _add_inspect(parsers["inspect"])
+    _add_what_if(parsers["what-if"])
+    _add_remove(parsers["remove"])
+    for verb in parsers.values():
         add_json(verb)
         verb.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
@@ -47,7 +75,15 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", default="", help="labelled so, e.g. ar")
     parser.add_argument("--source", default="", metavar="TEXT", help="part of the crawl file's key")
     parser.add_argument("--url", default="", metavar="TEXT", help="part of the URL")
-    parser.add_argument("--limit", type=int, default=5, help="of kept and of dropped (default 5)")
+    parser.add_argument(
+        "--limit", type=_limit, default=5, help="of kept and of dropped (default 5)"
+    )
+
+
+def _limit(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not possible; 0 shows the funnel alone")
+    return number
 
 
 def _add_what_if(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +134,7 @@ def _inspect(store: Store, manifest: Manifest, args: argparse.Namespace) -> int:
         print("\n".join(_funnel(manifest.facts["funnel"])))
     for row in rows:
         print("\n".join(["", *_document(row)]))
-    if not rows:
+    if not rows and args.limit:
         print("no document is like that")
     return 0
 
@@ -127,11 +163,11 @@ def _document(row: Mapping[str, Any]) -> list[str]:
         body[-1] += " …"
     where = f"{row['source']}#{row['offset']}"
     language = row["language"] or "no language"
-    return [_harmless(row["url"]), _harmless(f"[{language}] {state}; {where}"), *body]
+    return [_harmless(row["url"] or "(no URL)"), _harmless(f"[{language}] {state}; {where}"), *body]
 
 
 def _harmless(text: str) -> str:
-    return _CONTROL.sub("\ufffd", text)
+    return _CONTROL.sub("\ufffd", _DIRECTION.sub("", text))
 
 
 def _what_if(store: Store, manifest: Manifest, args: argparse.Namespace) -> int:
@@ -153,9 +189,10 @@ def _answer(answer: WhatIf) -> list[str]:
         f"({total.after - total.before:+,}: {sum(total.gained.values()):,} gained, "
         f"{sum(total.lost.values()):,} lost)",
         "",
-        f"{'language':<10} {'before':>12} {'after':>12} {'change':>12}",
     ]
     moved = {code: o for code, o in answer.languages.items() if o.gained or o.lost}
+    if moved:
+        lines.append(f"{'language':<10} {'before':>12} {'after':>12} {'change':>12}")
     for code, o in list(moved.items())[:_LISTED]:
         change = f"{o.after - o.before:+,}"
         lines.append(f"{code:<10} {o.before:>12,} {o.after:>12,} {change:>12}")

@@ -60,10 +60,14 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(todo)
         return 0
+    pages = [o.key for o in manifest.under("corpus/report-") if o.key.endswith(".html")]
+    report = f"{store.url}/{pages[0]}"
     if args.json:
-        print_json({"counters": dict(manifest.counters), "facts": dict(manifest.facts)})
+        facts = {"counters": dict(manifest.counters), "facts": dict(manifest.facts)}
+        print_json(facts | {"report": report})
     else:
         print(corpus_figure(manifest))
+        print(f"report: {report}")
     return 0
 
 

@@ -396,6 +396,7 @@ def forget(store: Store, stage: str) -> None:
     if stage == "corpus":  # what tells of time is written once
         for kind in ("report", "cost"):
             store.delete([o.key for o in store.list(f"corpus/{kind}-")])
+        store.delete([o.key for o in store.list("work/inputs/")])
 
 
 def keep_summary(flight: Flight, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -23,10 +23,27 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from eyas.recipe import EyasError, Recipe
-from eyas.store import Manifest, ObjectRef, Store, commit_manifest, read_manifest
-from eyas.work import Engine, NotYet, Shard, ShardResult, code_version, complete, run_stage
+from eyas.store import (
+    Manifest,
+    ObjectRef,
+    Store,
+    commit_manifest,
+    manifest_versions,
+    read_manifest,
+)
+from eyas.work import (
+    Engine,
+    NotYet,
+    Shard,
+    ShardResult,
+    Workers,
+    code_version,
+    complete,
+    run_stage,
+    shard_key,
+)
 
-from .plan import Plan, make_plan, put_inputs, recorded_plan
+from .plan import Plan, make_plan, put_inputs, recorded_plan, with_removals
 from .reading.inputs import InputFile, group_files
 from .removals import record_removal
 from .report.cost import StageWork, cost_facts
@@ -63,7 +80,16 @@ def curate(
     if done is not None and done.identity == plan.identity:
         _log.info("corpus %s is finished", plan.identity[:12])
         return done
-    return _made(store, plan, recipe.hash, engine, wait)
+    while True:
+        results = _finished(store, plan, engine, wait)
+        asked = with_removals(store, plan)
+        if asked.identity == plan.identity:
+            made = _commit(store, plan, recipe.hash, results)
+            asked = with_removals(store, plan)
+            if asked.identity == plan.identity:
+                return made
+        _log.info("a removal came in meanwhile: going on without what it names")
+        plan = asked
 
 
 def remove_documents(
@@ -79,44 +105,61 @@ def remove_documents(
     the sources are not needed. Raises UsageError if nothing or no reason is named, EyasError if
     there is no corpus.
     """
-    done = read_manifest(store, "corpus")
-    if done is None:
-        raise EyasError(f"{store.url} holds no corpus; make one with `eyas curate RECIPE`")
+    _standing(store)
     number = record_removal(store, urls, domains, why)
     _log.info("removal %d is recorded", number)
-    return _made(store, recorded_plan(store, done), done.recipe, engine, wait=False)
+    while True:
+        done = _standing(store)
+        plan = recorded_plan(store, done)
+        if plan.identity == done.identity:
+            return done
+        results = _finished(store, plan, engine, wait=False)
+        if manifest_versions(store, "corpus")[-1] == done.version:  # else from the newer one
+            _commit(store, plan, done.recipe, results)
 
 
-def _made(store: Store, plan: Plan, recipe: str, engine: Engine, wait: bool) -> Manifest:
-    """The corpus of the plan. With `wait`, what others hold is waited for, with back-off."""
+def _standing(store: Store) -> Manifest:
+    manifest = read_manifest(store, "corpus")
+    if manifest is None:
+        raise EyasError(f"{store.url} holds no corpus; make one with `eyas curate RECIPE`")
+    return manifest
+
+
+def _finished(store: Store, plan: Plan, engine: Engine, wait: bool) -> dict[str, StageWork]:
+    """All stages of the plan. With `wait`, what others hold is waited for, with back-off."""
+    known: dict[str, ShardResult] = {}
     pause = 1.0
     while True:
         try:
-            results = _run(store, plan, engine)
+            with Workers(store, engine) as workers:
+                return _run(plan, workers, known)
         except NotYet as error:
             if not wait:
                 raise
             _log.info("%s; looking again in %.0f s", error, pause)
             time.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 jobs look at different times
             pause = min(_PATIENCE, 1.5 * pause)
-        else:
-            return _commit(store, plan, recipe, results)
 
 
 class _Work:
-    """The stages of a plan as far as they have been run; `done` goes by their short names."""
+    """The stages of a plan as far as they have been run; `done` goes by their short names. What is
+    in `known`, by its key, is not looked up again, so that a job that waits asks for little."""
 
-    def __init__(self, store: Store, plan: Plan, engine: Engine) -> None:
-        self._store = store
+    def __init__(self, plan: Plan, workers: Workers, known: dict[str, ShardResult]) -> None:
         self._plan = plan
-        self._engine = engine
+        self._workers = workers
+        self._known = known
         self._begun: dict[str, tuple[Sequence[Shard | None], _Results]] = {}
         self.done: dict[str, StageWork] = {}
 
     def begin(self, name: str, shards: Sequence[Shard | None]) -> _Results:
         """Run what can be run of a stage; None for what is another job's."""
         stage = self._plan.stages[name]
-        results = run_stage(self._store, stage, shards, self._engine) if shards else []
+        keys = [shard_key(stage, shard) if shard else "" for shard in shards]
+        asked = [None if k in self._known else s for k, s in zip(keys, shards, strict=True)]
+        found = run_stage(self._workers, stage, asked) if any(asked) else []
+        self._known |= {k: r for k, r in zip(keys, found, strict=bool(found)) if r}
+        results = [self._known.get(key) for key in keys]
         self._begun[name] = shards, results
         return results
 
@@ -134,10 +177,10 @@ class _Work:
         return self.done[name].results
 
 
-def _run(store: Store, plan: Plan, engine: Engine) -> dict[str, StageWork]:
+def _run(plan: Plan, workers: Workers, known: dict[str, ShardResult]) -> dict[str, StageWork]:
     """Every stage's shards and results. All that shares nothing is run before the first stage that
     needs what every job has done. Raises NotYet."""
-    work = _Work(store, plan, engine)
+    work = _Work(plan, workers, known)
     extracted = work.begin("extract", [_extract_shard(group) for group in group_files(plan.files)])
     filtered = work.begin("filter", _shards(extracted, _TEXTS))
     work.begin("bands", _shards(filtered, _CANDIDATES))
@@ -238,7 +281,7 @@ def _commit(store: Store, plan: Plan, recipe: str, done: Mapping[str, StageWork]
         inputs=tuple(f.ref for f in plan.files),
         objects=objects,
         counters=_counters(tally, done["write"].results),
-        facts={k: facts[k] for k in _FACTS},
+        facts={k: facts[k] for k in _FACTS} | {"before_removals": plan.before_removals},
     )
     return commit_manifest(store, manifest)
 

@@ -162,7 +162,7 @@ def read_tables(
 ) -> Iterator[pa.Table]:
     """One object's rows, a row group at a time, the whole object verified. Raises Corrupt."""
     with _whole(store, ref) as stream:
-        yield from _groups(pq.ParquetFile(stream), columns)
+        yield from _groups(_opened(stream), columns)
 
 
 def read_columns(store: Store, ref: ObjectRef, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -170,10 +170,15 @@ def read_columns(store: Store, ref: ObjectRef, columns: Sequence[str]) -> Iterat
     that leave the texts out. Each page is verified. Raises Corrupt."""
     stream = io.BufferedReader(ObjectReader(store, ref.key, ref.size, block=1 << 18))
     try:
-        file = pq.ParquetFile(stream, page_checksum_verification=True)
-        yield from _groups(file, columns)
+        yield from _groups(_opened(stream, page_checksum_verification=True), columns)
     except (OSError, pa.ArrowInvalid) as error:
         raise Corrupt(f"{store.url}: {ref.key} is damaged ({error}); run `eyas verify`") from error
+
+
+def _opened(stream: IO[bytes], **keys: Any) -> pq.ParquetFile:
+    """Read in this thread alone: `pre_buffer` would have Arrow's threads drop Python's buffers, and
+    one that does so while the interpreter ends aborts a process whose work is done."""
+    return pq.ParquetFile(stream, pre_buffer=False, **keys)
 
 
 def _groups(file: pq.ParquetFile, columns: Sequence[str] | None) -> Iterator[pa.Table]:

@@ -33,7 +33,7 @@ from .steps.language import known_languages
 from .steps.packs import Ruleset, resolve
 from .steps.urls import put_url_lists
 
-__all__ = ["Plan", "make_plan", "put_inputs", "recorded_plan"]
+__all__ = ["Plan", "make_plan", "put_inputs", "recorded_plan", "with_removals"]
 
 # A version is raised by hand when a stage gives other output for the same input.
 _VERSIONS = {
@@ -62,10 +62,19 @@ class Plan:
     @property
     def identity(self) -> str:
         """SHA-256 (hex) of all that decides the output."""
-        stages = sorted((s.name, s.version, s.settings) for s in self.stages.values())
-        files = [(f.ref, f.etag, f.kind) for f in self.files]
         removed = [self.removal_set] if self.removal_set else []
-        return identity("corpus", stages, files, *removed)
+        return identity("corpus", *self._made_of, *removed)
+
+    @property
+    def before_removals(self) -> str:
+        """What the identity would be if nothing had been taken out: by it a tokenizer knows the
+        corpus that it was trained on."""
+        return identity("corpus", *self._made_of)
+
+    @property
+    def _made_of(self) -> tuple[Any, Any]:
+        stages = sorted((s.name, s.version, s.settings) for s in self.stages.values())
+        return stages, [(f.ref, f.etag, f.kind) for f in self.files]
 
     @property
     def recipe(self) -> Recipe:
@@ -86,7 +95,7 @@ def make_plan(recipe: Recipe, store: Store) -> Plan:
     _check_languages(recipe.corpus.languages)
     files = input_files(recipe, store, _fetched(recipe, store))
     corpus = recipe.to_dict()["corpus"]
-    return _with_removals(store, Plan(recipe.name, corpus, tuple(files), _stages(recipe, store)))
+    return with_removals(store, Plan(recipe.name, corpus, tuple(files), _stages(recipe, store)))
 
 
 def recorded_plan(store: Store, manifest: Manifest) -> Plan:
@@ -98,7 +107,7 @@ def recorded_plan(store: Store, manifest: Manifest) -> Plan:
     stages = {name: Stage(**stage) for name, stage in raw["stages"].items()}
     for name in ("remove", "write"):
         stages[name] = dataclasses.replace(stages[name], version=_VERSIONS[name])
-    return _with_removals(store, Plan(raw["name"], raw["corpus"], files, stages))
+    return with_removals(store, Plan(raw["name"], raw["corpus"], files, stages))
 
 
 def put_inputs(store: Store, plan: Plan) -> ObjectRef:
@@ -112,7 +121,8 @@ def put_inputs(store: Store, plan: Plan) -> ObjectRef:
     return put_object(store, f"corpus/inputs-{plan.identity[:12]}.json", dump_json(body))
 
 
-def _with_removals(store: Store, plan: Plan) -> Plan:
+def with_removals(store: Store, plan: Plan) -> Plan:
+    """The plan with all that was asked to be removed until now."""
     removals = read_removals(store)
     return dataclasses.replace(plan, removals=removals, removal_set=put_removals(store, removals))
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from eyas.recipe import UsageError
 from eyas.store import (
@@ -32,6 +34,10 @@ __all__ = ["Removals", "load_removals", "put_removals", "read_removals", "record
 _FOLDER = "corpus/removals/"
 _NUMBER = re.compile(r"corpus/removals/(\d{6})\.json")
 _HTTP = re.compile(r"https?://", re.IGNORECASE)
+_HOST_END = re.compile(r"[/?]")
+_PORT = re.compile(r":(?!(?:80|443)?$)\d+$")
+_ESCAPE = re.compile(r"%[0-9a-fA-F]{2}")
+_UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class Removals:
 
 def record_removal(store: Store, urls: Iterable[str], domains: Iterable[str], why: str) -> int:
     """Write the next record and return its number. Raises UsageError if it names nothing, no
-    reason, or something that is no domain."""
+    reason, or something that is no URL or no domain."""
     body = {
         "urls": sorted({u.strip() for u in urls} - {""}),
         "domains": sorted({_domain(d) for d in domains}),
@@ -65,6 +71,8 @@ def record_removal(store: Store, urls: Iterable[str], domains: Iterable[str], wh
     }
     if not body["urls"] and not body["domains"]:
         raise UsageError("nothing to remove: name a URL or a domain")
+    if nameless := [u for u in body["urls"] if not _url_key(u)]:
+        raise UsageError(f'"{nameless[0]}" is no URL; write one such as https://example.org/page')
     if not body["why"]:
         raise UsageError("a removal needs its reason: it is kept with the record for good")
     number = max(_numbers(store), default=0) + 1
@@ -106,18 +114,39 @@ def _numbers(store: Store) -> list[int]:
 
 
 def _url_key(url: str) -> str:
-    """What is compared: an http URL without scheme, fragment and closing slash, its host in lower
-    case; any other name as it is."""
+    """What is compared: an http URL without scheme, user, usual port, fragment and closing slash,
+    its host as DNS compares it and the rest as a crawler writes it: /مصر is /%D9%85%D8%B5%D8%B1.
+    Any other name as it is."""
     url = url.strip()
     if not _HTTP.match(url):
         return url
     rest = url.partition("://")[2].partition("#")[0]
-    host, slash, path = rest.partition("/")
-    return (host.lower() + slash + path).rstrip("/")
+    cut = _HOST_END.search(rest)
+    written, path = (rest[: cut.start()], rest[cut.start() :]) if cut else (rest, "")
+    port = _PORT.search(written)
+    host = (normal_host(url) or written.lower()) + (port[0] if port else "")
+    if not path.isascii() or "%" in path:
+        path = _ESCAPE.sub(_usual, quote(path, safe=string.punctuation, errors="surrogatepass"))
+    return (host + path).rstrip("/")
+
+
+def _usual(escape: re.Match[str]) -> str:
+    """RFC 3986, 6.2.2: upper case, and none where none is needed."""
+    character = chr(int(escape[0][1:], 16))
+    return character if character in _UNRESERVED else escape[0].upper()
 
 
 def _domain(text: str) -> str:
-    host = normal_host(text) or normal_host(f"http://{text.strip()}")
-    if not re.fullmatch(r"[^\s/@:]+", host):
+    """As DNS compares it. Whoever names a page, or a whole top-level domain, meant something else:
+    nothing is taken out by mistake."""
+    text = text.strip()
+    written = text.rpartition("://")[2]
+    whole = written.startswith((".", "*."))
+    host = normal_host(f"http://{written.removeprefix('*').removeprefix('.')}")
+    if not re.fullmatch(r"[^\s/@:*]+", host):
         raise UsageError(f'"{text}" is no domain; write one such as example.org')
+    if re.search(r"[/?#].", written):
+        raise UsageError(f'"{text}" is a page and no domain; name it as a URL, with https://')
+    if "." not in host and not whole:
+        raise UsageError(f'"{text}" has no dot; if all domains below it are meant, write .{host}')
     return host

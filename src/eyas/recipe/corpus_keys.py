@@ -93,7 +93,7 @@ class Gopher:
     max_words: int | None = _count("words (100,000)")
     min_word_length: float | None = _limit("mean characters a word (3)")
     max_word_length: float | None = _limit("mean characters a word (10)")
-    max_hashes: float | None = _limit("# a word (.1)")
+    max_hashes: float | None = _limit("hash signs a word (.1)")
     max_ellipses: float | None = _limit("ellipses a word (.1)")
     max_bullet_lines: float | None = _share("lines that start with a bullet (.9)")
     max_ellipsis_lines: float | None = _share("lines that end in an ellipsis (.3)")
@@ -160,6 +160,9 @@ class Words:
         low=1,
         high=10,
     )
+    keep_hyphens: bool | None = key(None, "words with a hyphen stay whole (false)")
+    keep_ordinals: bool | None = key(None, 'numbers keep a full stop behind them: "3." (false)')
+    whole_words: tuple[str, ...] | None = key(None, 'what stays whole: "usw.", "peut-être" (none)')
 
 
 @dataclass(frozen=True)
@@ -234,9 +237,7 @@ class Corpus:
         choices=("trafilatura", "resiliparse"),
     )
     max_page_bytes: int = key(4 * 2**20, "larger pages are rejected unread", kind="count", low=1024)
-    max_page_nodes: int = key(
-        50_000, "pages of more elements are rejected", kind="count", low=100
-    )
+    max_page_nodes: int = key(50_000, "pages of more elements are rejected", kind="count", low=100)
     page_seconds: float = key(
         60.0, "CPU time of one page after which it is given up for good", kind="duration", above=0
     )

@@ -1,10 +1,10 @@
 """Walk everything that a store vouches for, and read it all.
 
-Every manifest of every room, data plan, ledger record, report, attempt and checkpoint commit is
-unsealed; every object that they name is read in blocks and its size and CRC32C are compared. What
-a current manifest or a commit names must be there; what only an older manifest or the ledger names
-may be gone (a later version superseded it, the shard is run again) and is noted. A damaged byte is
-a problem, whoever names it, unless its object was superseded.
+Every manifest of every room, data plan, ledger record, removal, report, attempt and checkpoint
+commit is unsealed; every object that they name is read in blocks and its size and CRC32C are
+compared. What a current manifest or a commit names must be there; what only an older manifest or
+the ledger names may be gone (a later version superseded it, the shard is run again) and is noted. A
+damaged byte is a problem, whoever names it, unless its object was superseded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ WINDOW = 1000
 _MANIFEST = re.compile(r"([^/]+)/manifest-(\d{6,})\.json")
 _LEDGER = re.compile(r"work/.+\.json")
 _COMMIT = re.compile(r"checkpoints/commits/.+\.json")
-_SEALED = re.compile(r"data/plan-\d+\.json|eval/[^/]+\.json|checkpoints/attempts/\d+")
+_SEALED = re.compile(
+    r"data/plan-\d+\.json|eval/[^/]+\.json|checkpoints/attempts/\d+|corpus/removals/\d+\.json"
+)
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")

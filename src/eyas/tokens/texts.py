@@ -132,6 +132,12 @@ class RecipeTexts:
         return [*(o.crc32c for o in objects), *foreign]
 
     @property
+    def made_of_before_removals(self) -> list[Any]:
+        """The same as if no document had ever been taken out of the corpus."""
+        foreign = [[f.kind, f.place.home, f.pieces, f.share] for f in self.foreign.values()]
+        return [self.corpus.facts.get("before_removals") if self.corpus else None, *foreign]
+
+    @property
     def files(self) -> list[dict[str, Any]]:
         """The files of each foreign source: URL, size and etag."""
         return [

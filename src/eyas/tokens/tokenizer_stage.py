@@ -69,9 +69,11 @@ def train_tokenizer(recipe: Recipe, store: Store) -> Manifest:
     texts = recipe_texts(recipe, store)
     keys = recipe.tokenizer
     names = read_names(keys.entities) if keys.multiword else ()
-    name = identity("tokenizer", VERSION, texts.made_of, recipe.section_hash("tokenizer"), names)
+    settings = recipe.section_hash("tokenizer"), names
+    name = identity("tokenizer", VERSION, texts.made_of, *settings)
+    origin = identity("tokenizer", VERSION, texts.made_of_before_removals, *settings)
     current = read_manifest(store, "tokenizer")
-    if current is not None and current.identity == name:
+    if current is not None and (current.identity == name or _outlives(texts, current, origin)):
         return current
     taken: Counter[str] = Counter()
     with progress("read tokenizer sample", total=keys.sample_bytes) as advance:
@@ -100,9 +102,18 @@ def train_tokenizer(recipe: Recipe, store: Store) -> Manifest:
             *listed,
         ),
         counters={"sample_bytes": taken.total()},
-        facts=_file_facts(tokenizer, keys.reserved) | facts,
+        facts=_file_facts(tokenizer, keys.reserved) | facts | {"before_removals": origin},
     )
     return commit_manifest(store, manifest)
+
+
+def _outlives(texts: RecipeTexts, current: Manifest, origin: str) -> bool:
+    """Whether documents were only taken out since: a tokenizer that models were trained with is not
+    thrown away for that."""
+    if texts.corpus is None or "before_removals" not in texts.corpus.facts:
+        return False
+    removed = texts.corpus.facts["before_removals"] != texts.corpus.identity
+    return removed and current.facts.get("before_removals") == origin
 
 
 def _taken_from(recipe: Recipe) -> str:

@@ -30,7 +30,16 @@ from eyas.store import (
     put_object,
     read_manifest,
 )
-from eyas.work import Engine, Shard, ShardResult, Stage, code_version, complete, run_stage
+from eyas.work import (
+    Engine,
+    Shard,
+    ShardResult,
+    Stage,
+    Workers,
+    code_version,
+    complete,
+    run_stage,
+)
 
 from .foreign import Piece, Place, check_place, foreign_kind, pieces_of
 from .token_objects import BLOCK_BYTES, SPLITS, by_shard, token_dtype
@@ -169,7 +178,8 @@ def _encoded(
     stage = Stage("tokens.encode", VERSION, "eyas.tokens.encode:run_shard", settings)
     shards = [*_corpus_shards(work, reference, digest), *_foreign_shards(work, reference, digest)]
     numbers = [shard.params["number"] for shard in shards]
-    results = complete(stage.name, run_stage(store, stage, shards, Engine(workers=workers)))
+    with Workers(store, Engine(workers=workers)) as crew:
+        results = complete(stage.name, run_stage(crew, stage, shards))
     counters: Counter[str] = Counter()
     for result in results:
         counters.update({k: int(v) for k, v in result.counters.items()})

@@ -65,7 +65,8 @@ class DocumentTable:
         return self._tables.get(number, lambda: self._read(number))
 
     def _read(self, number: int) -> tuple[Documents, int]:
-        table = pq.read_table(io.BytesIO(read_object(self._store, self._objects[number].documents)))
+        data = io.BytesIO(read_object(self._store, self._objects[number].documents))
+        table = pq.ParquetFile(data, pre_buffer=False).read(use_threads=False)
         start, end = (table.column(name).to_numpy() for name in ("start", "end"))
         return Documents(table, start, end), table.nbytes + start.nbytes + end.nbytes
 

@@ -159,9 +159,8 @@ def _one_shard(walk: _Walk, shard: TokenObject) -> Iterator[str]:
     except (StoreError, ValueError) as error:
         yield _sentence(walk, error, shard.blocks)
     try:
-        table = pq.read_table(
-            io.BytesIO(_read(walk, shard.documents)), columns=["start", "end"], use_threads=False
-        )
+        file = pq.ParquetFile(io.BytesIO(_read(walk, shard.documents)), pre_buffer=False)
+        table = file.read(columns=["start", "end"], use_threads=False)
         starts, ends = (table.column(name).to_numpy() for name in ("start", "end"))
     except (StoreError, pa.ArrowException, OSError) as error:
         yield _sentence(walk, error, shard.documents)

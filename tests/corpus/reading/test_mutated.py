@@ -79,10 +79,18 @@ def cases() -> list[Case]:
         "l.html.gz": [gzip.compress(html_of(page(1)))],
         "m.parquet": [parquet()],
         "n.warc.gz": [gzip.compress(warc[n] + warc[n + 1]) for n in range(0, RECORDS, 2)],
+        "o.warc.gz": [gzip.compress(block) for block in blocks(b"".join(warc))],
+        "p.warc.zst": [zstd(block) for block in blocks(b"".join(warc))],
     }
     whole = {"d.warc.gz", "e.warc.zst", "j.jsonl.gz", "k.jsonl.zst", "l.html.gz", "m.parquet"}
+    whole |= {"o.warc.gz", "p.warc.zst"}
     checked = {"b.warc.gz", "f.wet.gz", "h.arc.gz"}
     return [Case(n, tuple(f), n not in whole, n in checked) for n, f in packed.items()]
+
+
+def blocks(data: bytes, size: int = 1500) -> list[bytes]:
+    """Pieces that begin anywhere in a record."""
+    return [data[n : n + size] for n in range(0, len(data), size)]
 
 
 def parquet() -> bytes:

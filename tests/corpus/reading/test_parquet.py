@@ -95,6 +95,13 @@ def test_a_file_without_such_a_column_is_counted_and_says_which_it_has(
     assert found.reason == "broken"
 
 
+def test_an_address_that_is_a_list_costs_no_row(folder_store: Store, path: Path) -> None:
+    pq.write_table(pa.table({"text": ["words"], "url": [["a"]], "date": [{"y": 1}]}), path)
+    (found,) = read(folder_store, path)
+    assert isinstance(found, Page)
+    assert (found.text, found.url, found.date) == ("words", "", "")
+
+
 def test_a_larger_text_than_the_limit_is_refused(folder_store: Store, path: Path) -> None:
     pq.write_table(pa.table({"text": ["a" * 10, "é" * 6, "b" * 11]}), path)
     found = read(folder_store, path, 10)

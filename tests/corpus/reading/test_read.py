@@ -175,10 +175,12 @@ def test_only_successful_html_of_legal_size_is_a_page(folder_store: Store, tmp_p
         response(html + b"a" * LIMIT),
         response(html, "X-Nothing: here"),
         response(b"just words", "X-Nothing: here"),
+        response(html.decode().encode("utf-16"), "X-Nothing: here"),
     )
     found = read(folder_store, path)
-    assert reasons(found) == ["", "http_status", "not_html", "too_large", "", "not_html"]
+    assert reasons(found) == ["", "http_status", "not_html", "too_large", "", "not_html", ""]
     assert [i.value for i in found if isinstance(i, Refused)][:1] == [404]
+    assert {i.date for i in found} == {"2024-05-01T12:00:00Z"}
 
 
 def test_a_page_is_too_large_from_the_first_byte_past_the_limit(
@@ -192,6 +194,10 @@ def test_a_page_is_too_large_from_the_first_byte_past_the_limit(
     page.write_bytes(body)
     assert reasons(read(folder_store, page, len(body))) == [""]
     assert reasons(read(folder_store, page, len(body) - 1)) == ["too_large"]
+    packed = tmp_path / "b.html.gz"
+    packed.write_bytes(gzip.compress(body * 9))
+    (refused,) = read(folder_store, packed, len(body))
+    assert refused == Refused(str(packed), 0, str(packed), "too_large", len(body) + 1)
 
 
 def test_wet_text_is_taken_as_it_is(folder_store: Store, tmp_path: Path) -> None:
@@ -295,6 +301,26 @@ def test_a_few_bad_bytes_do_not_turn_utf8_into_nonsense() -> None:
     assert name == "utf-8"
     assert text.count("\ufffd") == 1
     assert text.count(ARABIC) == 100
+
+
+@pytest.mark.parametrize(
+    ("label", "codec", "text"),
+    [
+        ("shift_jis", "cp932", "①「㈱髙木商店」―ⅲ"),
+        ("euc-kr", "cp949", "똠방각하 펲시콜라 뷁"),
+        ("gb2312", "gb18030", "朱镕基 € 䶮 喆 𠮷"),
+        ("big5", "big5hkscs", "嘅咁啲 香港"),
+        ("tis-620", "cp874", "“ภาษาไทย” €"),
+    ],
+)
+def test_labels_mean_what_the_web_means_by_them(label: str, codec: str, text: str) -> None:
+    """Python's codecs of these names are narrower: they also lose the letter behind the sign."""
+    for body, http in (
+        (text.encode(codec), label),
+        (f'<meta charset="{label}">'.encode() + text.encode(codec), ""),
+    ):
+        found, _ = decode_text(body, http)
+        assert found.endswith(text)
 
 
 def test_any_bytes_decode_to_something() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pytest
@@ -65,6 +65,46 @@ def test_all_framings_hold_the_same_records(framing: str) -> None:
     assert urls(found) == x(0, 1, 2, 3)
     assert not broken(found)
     assert len({i.offset for i in found}) == 4
+
+
+def gzip_blocks(data: bytes, size: int) -> list[bytes]:
+    """As bgzip and pgzip pack: members of a size, and an empty one behind them."""
+    return [gzip.compress(data[n : n + size]) for n in range(0, len(data) + size, size)]
+
+
+def zstd_blocks(data: bytes, size: int) -> list[bytes]:
+    """As pzstd packs."""
+    pieces = range(0, len(data), size)
+    return [pa.compress(data[n : n + size], codec="zstd", asbytes=True) for n in pieces]
+
+
+@pytest.mark.parametrize("pack", [gzip_blocks, zstd_blocks])
+@pytest.mark.parametrize("size", [100, 777, 5000])
+def test_members_that_begin_within_records_go_on_with_them(
+    pack: Callable[[bytes, int], list[bytes]], size: int
+) -> None:
+    """Of a file of such blocks nearly all was lost, as two records or three."""
+    data = b"".join(map(plain, range(6)))
+    found = walk(b"".join(pack(data, size)))
+    assert urls(found) == x(0, 1, 2, 3, 4, 5)
+    assert not broken(found)
+    assert len({i.offset for i in found}) == 6
+
+
+def test_a_damaged_member_within_a_record_costs_no_record_that_was_whole() -> None:
+    data = b"".join(map(plain, range(6)))
+    members = gzip_blocks(data, len(data) // 4)
+    members[2] = damaged(members[2], len(members[2]) // 2)
+    found = walk(b"".join(members))
+    assert urls(found) == x(0, 1, 2)
+    assert broken(found)
+
+
+def test_records_without_the_blank_line_between_are_whole() -> None:
+    data = b"".join(plain(n)[: -2 * (n % 3)] if n % 3 else plain(n) for n in range(6))
+    found = walk(data)
+    assert urls(found) == x(0, 1, 2, 3, 4, 5)
+    assert not broken(found)
 
 
 @pytest.mark.parametrize(

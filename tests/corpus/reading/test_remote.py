@@ -117,6 +117,27 @@ def test_what_is_not_there_or_has_no_length_is_named(site: Site) -> None:
         look("https://me:secret@127.0.0.1/a.warc")
 
 
+def test_a_link_that_is_signed_for_get_only_is_listed_by_its_first_byte(site: Site) -> None:
+    site.head = False
+    found = look(f"{site.url}/a.warc.gz")
+    assert found == Found(len(DATA), '"one"')
+    assert [a[0] for a in site.asked] == ["HEAD", "GET"]
+    assert get(site, expected=found) == DATA
+    with pytest.raises(UsageError, match="HTTP status 404"):
+        look(f"{site.url}/none.warc")
+
+
+def test_a_file_that_moved_is_followed_and_a_circle_ends_at_once(
+    site: Site, pauses: list[float]
+) -> None:
+    site.moved = {"/old.warc.gz": "/a.warc.gz", "/round.warc": "/round.warc"}
+    found = look(f"{site.url}/old.warc.gz")
+    assert get(site, "/old.warc.gz", found) == DATA
+    with pytest.raises(StoreError, match=r"/round\.warc cannot be read: too many redirects"):
+        look(f"{site.url}/round.warc")
+    assert not pauses
+
+
 def test_https_is_trusted_by_certificate_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,13 +20,15 @@ __all__ = ["Site", "certificate", "serve"]
 class Site:
     """What is served by path, and how. `faults` are taken one a GET: "cut" sends half of what was
     asked for, "503" an error, "200" the whole file though a part was asked for, "416" refuses the
-    part, "none" nothing special."""
+    part, "none" nothing special. `moved` says where a path has gone."""
 
     files: dict[str, bytes]
     url: str = ""
     faults: list[str] = field(default_factory=list)
     etag: str = '"one"'
     length: bool = True
+    head: bool = True  # whether HEAD is allowed
+    moved: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str, str]] = field(default_factory=list)  # method, path, range
 
 
@@ -81,22 +83,30 @@ class _Handler(BaseHTTPRequestHandler):
         site.asked.append((self.command, self.path, part))
         fault = site.faults.pop(0) if body and site.faults else "none"
         data = site.files.get(self.path)
+        if self.path in site.moved:
+            self._head(302, {"Location": site.moved[self.path], "Content-Length": "0"})
+            return
+        if not body and not site.head:
+            self._head(403, {"Content-Length": "0"})
+            return
         if data is None or fault in ("503", "416"):
             self._head(404 if data is None else int(fault), {"Content-Length": "0"})
             return
-        start = int(part.removeprefix("bytes=").rstrip("-")) if part else 0
+        first, _, last = part.removeprefix("bytes=").partition("-")
+        start, end = int(first or 0), int(last) + 1 if last else len(data)
         condition = self.headers.get("If-Range", site.etag)
         if fault == "200" or condition != site.etag:
-            start = 0
+            start, end = 0, len(data)
         headers = {"ETag": site.etag} if site.etag else {}
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        piece = data[start:]
+        partial = start > 0 or end < len(data)
+        if partial:
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+        piece = data[start:end]
         if site.length:
             headers["Content-Length"] = str(len(piece))
         else:
             headers["Connection"] = "close"
-        self._head(206 if start else 200, headers)
+        self._head(206 if partial else 200, headers)
         if body:
             self.wfile.write(piece[: len(piece) // 2] if fault == "cut" else piece)
         if fault == "cut" or not site.length:

@@ -103,6 +103,35 @@ def test_every_figure_is_there() -> None:
         assert wanted in data
 
 
+def test_the_threshold_of_the_language_is_drawn_and_quoted() -> None:
+    found = Tally()
+    found.pages = 2
+    found.measured({"language.score": 0.5}, "english")
+    found.reject("language", "uncertain_language", "en")
+    row = {"id": "1", "url": "https://x.test/", "language": "en", "text": "t", "value": 0.5}
+    found.sample("language/uncertain_language", row)
+    recipe = made.recipe(language_threshold=0.7)
+    nothing = {"clusters": 0, "sizes": [], "largest": []}
+    facts = report_facts(recipe, resolve(recipe.corpus), found, nothing)
+    page = report_page("t", facts, made.cost())
+    assert "language_threshold: at least .7; dropped first here: 1" in Tags(page).data
+    assert "<title>at least .7: english</title>" in page
+    assert ".5; kept from .7 on" in Tags(page).data
+
+
+def test_a_damaged_record_is_shown_with_its_cause() -> None:
+    found = Tally()
+    found.pages = 1
+    found.reject("read", "broken")
+    row = {"id": "1", "url": "in/a.jsonl", "language": "", "text": "", "value": 402.0}
+    found.sample("read/broken", row | {"detail": 'line 402: no "text" or "html"'})
+    recipe = made.recipe()
+    nothing = {"clusters": 0, "sizes": [], "largest": []}
+    facts = report_facts(recipe, resolve(recipe.corpus), found, nothing)
+    data = Tags(report_page("t", facts, made.cost())).data
+    assert 'in/a.jsonlline 402: no "text" or "html"' in data
+
+
 def test_a_value_without_a_rule_is_drawn_all_the_same() -> None:
     assert "new" in Tags(page_of("en")).data
 

@@ -157,3 +157,28 @@ def test_a_corpus_without_recorded_values(folder_store: Store) -> None:
     manifest = commit_manifest(folder_store, Manifest("corpus", "a" * 64))
     with pytest.raises(EyasError, match="before values were recorded"):
         what_if(folder_store, manifest, [Change("gopher.min_words", 3)])
+
+
+def test_a_key_may_be_written_as_in_a_recipe() -> None:
+    assert parse_change("corpus.gopher.min_words=30") == Change("gopher.min_words", 30)
+    assert parse_change("corpus.language_threshold=.5") == Change("language_threshold", 0.5)
+
+
+def test_the_limit_of_one_language_stands_in_any_order(corpus: tuple[Store, Manifest]) -> None:
+    one, all_others = "ar.gopher.min_words=30", "gopher.min_words=300"
+    assert ask(corpus, one, all_others).languages == ask(corpus, all_others, one).languages
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["gopher.min_words=30", "corpus.gopher.min_words=40"], "given twice"),
+        (["gopher.min_words=-1"], "at least 0"),
+        (["dedup_bands=20"], "eyas curate RECIPE --set corpus.dedup_bands="),
+    ],
+)
+def test_what_means_nothing_is_said(
+    corpus: tuple[Store, Manifest], changes: list[str], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        ask(corpus, *changes)

@@ -19,7 +19,7 @@ from eyas.corpus.stages import extract_stage
 from eyas.corpus.stages.extract_stage import run_shard
 from eyas.corpus.steps.extract import Extracted
 from eyas.store import Store
-from eyas.work import Engine, Refusal, Shard, ShardResult, Stage, run_stage
+from eyas.work import Engine, Refusal, Shard, ShardResult, Stage, Workers, run_stage
 
 URLS = {
     "domains": None,
@@ -175,7 +175,8 @@ def test_a_page_that_runs_away_is_killed_and_stays_refused(
     heavy = ("http://x/heavy", many("<pre>x</pre>", 12 * 45_000).encode())
     path = write_warc(tmp_path / "a.warc.gz", [PAGES[0], heavy, PAGES[1]])
     eager = stage(extractor="trafilatura", page_seconds=0.3)
-    (result,) = run_stage(folder_store, eager, [shard_of(path)], Engine(workers=1))
+    with Workers(folder_store, Engine(workers=1)) as workers:
+        (result,) = run_stage(workers, eager, [shard_of(path)])
     assert result is not None
     (reject,) = rows(folder_store, result, "rejects")
     assert (reject["url"], reject["reason"], reject["value"]) == (heavy[0], "ran_away", 0.3)

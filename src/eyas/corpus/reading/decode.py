@@ -33,6 +33,14 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+# Python's codecs of these names are narrower than what the standard, and the web, means by them.
+_WIDER = {
+    "gbk": "gb18030",
+    "big5": "big5hkscs",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "iso8859-11": "cp874",
+}
 
 
 class TooLarge(Exception):
@@ -86,9 +94,10 @@ def _known(name: str) -> str:
     """The Python codec that the standard gives this label, or nothing."""
     label = map_encoding_to_html5(name.strip().strip("\"'"), fallback_utf8=False) if name else None
     try:
-        return codecs.lookup(label).name if label else ""
+        codec = codecs.lookup(label).name if label else ""
     except LookupError:
         return ""
+    return _WIDER.get(codec, codec)
 
 
 def _try(body: bytes, name: str) -> str | None:

@@ -26,14 +26,16 @@ class _Reads(Protocol):
 
 
 class Inflated(io.RawIOBase):
-    """The content of a gzip stream from where it stands, of one member or of all. Reading raises
-    EOFError past the sound part of a stream that ends early, zlib.error at damage. `end` is where
-    the member ended in the stream (only of one member, and once it was read), else -1."""
+    """The content of a gzip stream from where it stands: of all members, or of those up to the
+    first where `goes_on` says of the place behind it that the next is not wanted. Reading raises
+    EOFError past the sound part of a stream that ends early, zlib.error at damage. `end` is then
+    the place behind the last of the `members`, once it was read, else -1."""
 
-    def __init__(self, stream: IO[bytes], one_member: bool = False) -> None:
+    def __init__(self, stream: IO[bytes], goes_on: Callable[[int], bool] | None = None) -> None:
         self.end = -1
+        self.members = 1
         self._stream = stream
-        self._one_member = one_member
+        self._goes_on = goes_on
         self._inflater = zlib.decompressobj(31)
         self._input = b""
         self._ready = memoryview(b"")
@@ -93,10 +95,16 @@ class Inflated(io.RawIOBase):
     def _next_member(self) -> None:
         self._input = self._inflater.unused_data
         self._inside = False
-        if self._one_member:
-            self.end = self._stream.tell() - len(self._input)
-        else:
-            self._inflater = zlib.decompressobj(31)
+        if self._goes_on:
+            here = self._stream.tell()
+            end = here - len(self._input)
+            goes_on = self._goes_on(end)
+            self._stream.seek(here)
+            if not goes_on:
+                self.end = end
+                return
+        self.members += 1
+        self._inflater = zlib.decompressobj(31)
 
 
 class Content(io.RawIOBase):

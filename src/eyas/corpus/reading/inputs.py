@@ -22,7 +22,19 @@ import xxhash
 
 from eyas.corpus.fetch.common_crawl import crawl_files, is_crawl, open_crawl_file
 from eyas.recipe import Recipe, UsageError
-from eyas.store import Manifest, NotFound, ObjectReader, ObjectRef, Store, StoreError, crc32c
+from eyas.store import (
+    Corrupt,
+    Manifest,
+    NotFound,
+    ObjectReader,
+    ObjectRef,
+    Store,
+    StoreError,
+    crc32c,
+    identity,
+    seal,
+    unseal,
+)
 from eyas.work import progress
 
 from .buckets import at_bucket, split_url
@@ -89,9 +101,9 @@ def package_sources(recipe: Recipe) -> list[str]:
 def input_files(recipe: Recipe, store: Store, sources: Manifest | None) -> list[InputFile]:
     """Every input file of the recipe, in byte order of the key, each once.
 
-    Local files are read once for their checksum. `sources` is the manifest of `fetch_sources`.
-    Raises UsageError for a source that is missing, empty or of no known kind, or if the recipe
-    names packages and `sources` is None.
+    Local files are read once for their checksum, and again only if they changed. `sources` is the
+    manifest of `fetch_sources`. Raises UsageError for a source that is missing, empty or of no
+    known kind, or if the recipe names packages and `sources` is None.
     """
     found: dict[str, InputFile] = {}
     for source in recipe.corpus.sources:
@@ -101,17 +113,14 @@ def input_files(recipe: Recipe, store: Store, sources: Manifest | None) -> list[
         raise UsageError(
             "corpus.sources: no page source is named; write a file, a folder or apt:NAME"
         )
-    return _with_checksums(sorted(found.values(), key=lambda f: f.key.encode()))
+    return _with_checksums(store, sorted(found.values(), key=lambda f: f.key.encode()))
 
 
 def open_input(store: Store, file: InputFile) -> IO[bytes]:
     """A seekable stream of the file's bytes as stored. Raises InputChanged for one far away that is
     not there any more or is another than was listed."""
     if file.origin == "path":
-        try:
-            return Path(file.key).open("rb", _CHUNK)
-        except OSError as error:
-            raise InputChanged(f"cannot read {file.key}: {error.strerror}") from error
+        return _open_local(file)
     try:
         if file.origin == "store":
             return io.BufferedReader(ObjectReader(store, file.key, file.size), _CHUNK)
@@ -236,17 +245,57 @@ def _kind(name: str) -> str:
     return next((kind for ending, kind in _KINDS.items() if stem.endswith(ending)), "")
 
 
-def _with_checksums(files: Sequence[InputFile]) -> list[InputFile]:
+def _with_checksums(store: Store, files: Sequence[InputFile]) -> list[InputFile]:
+    """Checksums of local files. They are kept in the store by name, size and time of change, so
+    that the next run, or the next job of an array, does not read terabytes to begin; each file is
+    read against its checksum again before it is used."""
     local = [f for f in files if f.origin == "path"]
-    with progress("check input files", total=sum(f.size for f in local)) as advance:
-        sums = {f.key: _checksum(f.key, advance) for f in local}
+    if not local:
+        return list(files)
+    stamps = [(f.key, *_stamp(f.key)) for f in local]
+    name = f"work/inputs/{identity('inputs', stamps)}.json"
+    sums = _known_checksums(store, name)
+    if sums is None:
+        with progress("check input files", total=sum(f.size for f in local)) as advance:
+            sums = {f.key: _checksum(f.key, advance) for f in local}
+        store.put(name, seal({"files": sums}))
     return [_checked(f, sums.get(f.key)) for f in files]
+
+
+def _stamp(key: str) -> tuple[int, int]:
+    try:
+        found = Path(key).stat()
+    except OSError as error:
+        raise UsageError(f"corpus.sources: cannot read {key}: {error.strerror}") from error
+    return found.st_size, found.st_mtime_ns
+
+
+def _known_checksums(store: Store, name: str) -> dict[str, tuple[int, str]] | None:
+    try:
+        files = unseal(store, name, store.get(name))["files"]
+    except (NotFound, Corrupt):
+        return None
+    return {key: (size, checksum) for key, (size, checksum) in files.items()}
 
 
 def _checked(file: InputFile, found: tuple[int, str] | None) -> InputFile:
     if found is None:
         return file
     return InputFile(file.key, file.kind, file.origin, found[0], found[1])
+
+
+def _open_local(file: InputFile) -> IO[bytes]:
+    """Read once more before it is used: what is recorded as its work must be of these bytes."""
+    try:
+        found = _checksum(file.key, lambda _: None) if file.crc32c else None
+        stream = Path(file.key).open("rb", _CHUNK)  # noqa: SIM115 whoever asked closes it
+    except (OSError, UsageError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputChanged(f"cannot read {file.key}: {reason}") from error
+    if found not in (None, (file.size, file.crc32c)):
+        stream.close()
+        raise InputChanged(f"{file.key} changed while it was used; start again")
+    return stream
 
 
 def _checksum(key: str, advance: Callable[[int], object]) -> tuple[int, str]:

@@ -53,7 +53,8 @@ class NoColumn(ValueError):
 def parquet_rows(
     stream: IO[bytes], text: Sequence[str], others: Sequence[str]
 ) -> Iterator[Row | Lost]:
-    """Every row, with the first of the columns `text` that the file has, and those of `others`.
+    """Every row, with the first of the columns `text` that the file has, and those of `others`;
+    columns of lists or structs are as if they were not there.
 
     A file whose footer cannot be read is one Lost. Raises NoColumn.
     """
@@ -66,10 +67,11 @@ def parquet_rows(
     except _FAULTS as error:
         yield Lost(0, 0, "broken", _said(error))
         return
-    found = [name for name in text if name in schema.names][:1]
+    flat = {field.name for field in schema if not pa.types.is_nested(field.type)}
+    found = [name for name in text if name in flat][:1]
     if not found:
         raise NoColumn(f"no column {' or '.join(map(repr, text))} in {', '.join(schema.names)}")
-    columns = found + [name for name in others if name in schema.names]
+    columns = found + [name for name in others if name in flat]
     first = 0
     for group in range(groups):
         rows = file.metadata.row_group(group).num_rows

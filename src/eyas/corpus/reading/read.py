@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, cast
 
 import pyarrow as pa
@@ -63,6 +64,7 @@ class Refused:
     reason: str
     value: float | None = None
     detail: str = ""
+    date: str = ""
 
 
 def read_pages(
@@ -115,33 +117,34 @@ def _warc_pages(stream: IO[bytes], source: str, limit: int) -> Iterator[Page | R
 def _from_text(source: str, record: Record, limit: int) -> Page | Refused:
     at = (source, record.offset, record.url)
     if record.length > limit:
-        return Refused(*at, "too_large", record.length)
+        return Refused(*at, "too_large", record.length, date=record.date)
     return Page(*at, record.date, text=record.block.decode("utf-8", "replace"))
 
 
 def _from_record(source: str, record: Record, limit: int) -> Page | Refused:
     at = (source, record.offset, record.url)
+    refuse = partial(Refused, *at, date=record.date)
     body, content_type, headers = record.block, record.content_type, dict[str, str]()
     if record.kind == "response":
         try:
             status, headers, body = _http(record.block)
         except ValueError as error:
-            return Refused(*at, "broken", detail=str(error))
+            return refuse("broken", detail=str(error))
         content_type = headers.get("content-type", "")
         if not 200 <= status < 300:
-            return Refused(*at, "http_status", status)
+            return refuse("http_status", status)
     media, _, parameters = content_type.partition(";")
     if not _is_html(media.strip().lower(), body, headers):
-        return Refused(*at, "not_html", detail=media[:100])
+        return refuse("not_html", detail=media[:100])
     if record.length > limit + _HEAD_BYTES:
-        return Refused(*at, "too_large", record.length)
+        return refuse("too_large", record.length)
     try:
         chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         body = decode_content(body, headers.get("content-encoding", ""), chunked, limit)
     except TooLarge:
-        return Refused(*at, "too_large", limit)
+        return refuse("too_large", limit)
     except ValueError as error:
-        return Refused(*at, "broken", detail=str(error))
+        return refuse("broken", detail=str(error))
     return Page(*at, record.date, body=body, charset=_charset(parameters))
 
 
@@ -171,7 +174,7 @@ def _is_html(media: str, body: bytes, headers: dict[str, str]) -> bool:
         return media in _HTML_TYPES
     if headers.get("content-encoding"):
         return True
-    start = body[:1024].lower()
+    start = body[:1024].replace(b"\0", b"").lower()  # of UTF-16 too
     return any(mark in start for mark in _SNIFF)
 
 
@@ -190,7 +193,9 @@ def _html_page(stream: IO[bytes], file: InputFile, limit: int) -> Page | Refused
     except _DAMAGE as error:
         raise_of_system(error)
         return Refused(*at, "broken", detail=str(error))
-    return Refused(*at, "too_large", file.size) if len(body) > limit else Page(*at, "", body=body)
+    if len(body) > limit:
+        return Refused(*at, "too_large", max(file.size, len(body)))
+    return Page(*at, "", body=body)
 
 
 def _jsonl_pages(
@@ -233,13 +238,13 @@ def _from_line(
     if not isinstance(found, str):
         detail = f'line {number}: no "{text_field}" or "html"'
         return Refused(*place, "", "broken", number, detail)
-    at = (*place, _string(raw, "url"))
+    at, date = (*place, _string(raw, "url")), _string(raw, "date")
     content = found.encode("utf-8", "replace")
     if len(content) > limit:
-        return Refused(*at, "too_large", len(content))
+        return Refused(*at, "too_large", len(content), date=date)
     if text_field in raw:
-        return Page(*at, _string(raw, "date"), text=content.decode())
-    return Page(*at, _string(raw, "date"), body=content, charset="utf-8")
+        return Page(*at, date, text=content.decode())
+    return Page(*at, date, body=content, charset="utf-8")
 
 
 def _string(raw: dict[str, Any], name: str) -> str:
@@ -265,12 +270,11 @@ def _from_row(source: str, row: Row, limit: int, text_field: str) -> Page | Refu
     texts = {name: (value or b"").decode("utf-8", "replace") for name, value in row.values.items()}
     at = (source, row.number, texts.get("url", ""))
     name = text_field if text_field in row.values else "html"
-    content = row.values[name]
+    content, date = row.values[name], texts.get("date", "")
     if content is None:
-        return Refused(*at, "broken", row.number, f'row {row.number}: no "{name}"')
+        return Refused(*at, "broken", row.number, f'row {row.number}: no "{name}"', date)
     if len(content) > limit:
-        return Refused(*at, "too_large", len(content))
-    date = texts.get("date", "")
+        return Refused(*at, "too_large", len(content), date=date)
     if name == text_field:
         return Page(*at, date, text=texts[name])
     return Page(*at, date, body=content)

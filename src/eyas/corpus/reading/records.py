@@ -1,12 +1,15 @@
 """Records of a crawl file (WARC, WET, ARC; plain, gzip, zstd), with nothing lost in silence.
 
-A file is a row of frames: gzip members, zstd frames, or plain records. Of gzip, which crawls come
-in, fastwarc reads ahead through sound members. Whatever makes it stop, an error or the end (which
-it also sees where there is none: behind headers with bare newlines it ends without a word, and a
-length whose name is in lower case it takes for 0), the last record is read again by the careful
-way, which believes a record only if its frame holds: a legal Content-Length, as many bytes, a blank
-line behind them, and a checksum that fits. What does not hold is one `Broken`, and reading goes on
-at the next frame that begins as one.
+A file is a row of frames: gzip members, zstd frames, or plain records. A member that does not begin
+as a record goes on with what stands before it, and is of one frame with that: some tools pack in
+blocks of a size.
+
+Of gzip, which crawls come in, fastwarc reads ahead through sound members. Whatever makes it stop,
+an error or the end (which it also sees where there is none: behind headers with bare newlines it
+ends without a word, and a length whose name is in lower case it takes for 0), the last record is
+read again by the careful way, which believes a record only if its frame holds: a legal
+Content-Length, as many bytes, a blank line or a record behind them, and a checksum that fits. What
+does not hold is one `Broken`, and reading goes on at the next frame that begins as one.
 
 Everything else (plain files, zstd, members with many records, ARC) is read by the careful way only.
 Header lines of ARC, which fastwarc does not know, are parsed by warcio.
@@ -300,7 +303,9 @@ def _parse(stream: IO[bytes], start: int, limit: int) -> tuple[Record, int]:
         raise _Unfit("truncated" if _early(error) else "broken", str(error), url) from error
     newlines = len(blank) - len(blank.lstrip(b"\r\n"))
     if newlines < len(blank) and not blank.startswith(b"\n" if arc else (b"\r\n\r\n", b"\n\n")):
-        raise _Unfit("broken", "its length does not fit its frame", url)
+        stream.seek(start + len(head) + length)
+        if not _BEGINS.match(stream.read(_AHEAD)):
+            raise _Unfit("broken", "its length does not fit its frame", url)
     record = Record(start, kind, url, fields["date"], fields["type"], length, block)
     return record, start + len(head) + length + newlines
 
@@ -392,6 +397,17 @@ def _frame(content: Content, start: int, limit: int) -> Generator[Record | Broke
     return number
 
 
+def _is_sound(content: Inflated | ZstdReader) -> bool:
+    """Whether it can be read to its end."""
+    try:
+        while content.read(_CHUNK):
+            pass
+    except _FAULTS as error:
+        raise_of_system(error)
+        return False
+    return True
+
+
 class _Gzip:
     """Gzip members."""
 
@@ -418,20 +434,33 @@ class _Gzip:
         items = yield from _frame(Content(again), start, limit)
         if items < 0 or member.end < 0:
             return _End(start + 1, counted=True)
-        return _End(member.end, single=items == 1)
+        return _End(member.end, single=items == member.members == 1)
 
     def _member(self, start: int) -> Inflated:
         self.stream.seek(start)
-        return Inflated(self.stream, one_member=True)
+        return Inflated(self.stream, self._goes_on)
+
+    def _goes_on(self, at: int) -> bool:
+        """Whether a sound member is there that goes on with what stands before it, or is empty."""
+        self.stream.seek(at)
+        content = self._begin_of(self.stream.read(_AHEAD))
+        if content is None or _BEGINS.match(content):
+            return False
+        self.stream.seek(at)
+        return _is_sound(Inflated(self.stream, lambda _at: False))
 
     def _legal(self, head: bytes, _at: int) -> bool:
+        content = self._begin_of(head)
+        return content is not None and _BEGINS.match(content) is not None
+
+    def _begin_of(self, head: bytes) -> bytes | None:
+        """What a member begins with, None for no sound one."""
         if not _FRAME[_GZIP].match(head):
-            return False
+            return None
         try:
-            content = zlib.decompressobj(31).decompress(head, _AHEAD)
+            return zlib.decompressobj(31).decompress(head, _AHEAD)
         except zlib.error:
-            return False
-        return _BEGINS.match(content) is not None
+            return None
 
 
 class _Zstd:
@@ -458,12 +487,31 @@ class _Zstd:
         self.stream.seek(start)
         if not self.stream.read(4).startswith(_ZSTD):
             return _End(end) if end >= 0 else _End(start + 1, counted=True)
+        while end >= 0 and (more := self._goes_on(end)) > 0:
+            end = more
 
         def open_frame() -> ZstdReader:
-            return ZstdReader(_Part(self.stream, start, end), dictionary=self._dictionary)
+            return self._open(start, end)
 
         items = yield from _frame(Content(open_frame), start, limit)
         return _End(end) if items >= 0 and end >= 0 else _End(start + 1, counted=True)
+
+    def _open(self, start: int, end: int) -> ZstdReader:
+        return ZstdReader(_Part(self.stream, start, end), dictionary=self._dictionary)
+
+    def _goes_on(self, start: int) -> int:
+        """The end of a sound frame that goes on with what stands before it, or is empty; else
+        -1."""
+        self.stream.seek(start)
+        if self.stream.read(4) != _ZSTD:
+            return -1
+        try:
+            end = zstd_frame_end(self.stream, start)
+            begin = self._open(start, end).read(_AHEAD)
+        except _FAULTS as error:
+            raise_of_system(error)
+            return -1
+        return -1 if _BEGINS.match(begin) or not _is_sound(self._open(start, end)) else end
 
     def _legal(self, head: bytes, at: int) -> bool:
         if not _FRAME[_ZSTD].match(head):

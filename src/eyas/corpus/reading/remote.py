@@ -36,6 +36,7 @@ _CHUNK = 1 << 20
 _TIMEOUT = Timeout(connect=20, read=60)
 _REDIRECTS = 5
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+_NO_HEAD = frozenset({401, 403, 405, 501})  # links that are signed for GET say 403
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _pause = time.sleep
 
@@ -75,22 +76,28 @@ def look(url: str) -> Found:
     it or does not say how long it is, StoreError if it cannot be reached."""
     if urllib.parse.urlsplit(url).username is not None:
         raise UsageError("corpus.sources: write no user or password into a URL")
-    failed = 0
-    while True:
-        try:
-            answer = _ask("HEAD", url, {})
-            answer.drain_conn()
-            break
-        except _Trouble as error:
-            failed = _patience(url, error, failed)
-    if answer.status >= 400:
-        raise UsageError(f"corpus.sources: {url} cannot be read: HTTP status {answer.status}")
-    found = _found(answer)
+    status, found = _described("HEAD", url, {})
+    if status in _NO_HEAD:
+        status, found = _described("GET", url, {"Range": "bytes=0-0"})
+    if status >= 400:
+        raise UsageError(f"corpus.sources: {url} cannot be read: HTTP status {status}")
     if found.size < 0:
         raise UsageError(
             f"corpus.sources: the server does not say how long {url} is; fetch it and name the file"
         )
     return found
+
+
+def _described(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, Found]:
+    """The status of an answer, and what its head says; its content is left where it is."""
+    failed = 0
+    while True:
+        try:
+            answer = _ask(method, url, headers)
+            answer.close()
+            return answer.status, _found(answer)
+        except _Trouble as error:
+            failed = _patience(url, error, failed)
 
 
 def spool(url: str, expected: Found | None = None) -> IO[bytes]:
@@ -195,6 +202,8 @@ def _ask(method: str, url: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPR
         )
     except (urllib3.exceptions.HTTPError, OSError) as error:
         cause = getattr(error, "reason", None) or error
+        if isinstance(cause, urllib3.exceptions.ResponseError):
+            raise StoreError(f"{url} cannot be read: {cause}") from error
         raise _Trouble(type(cause).__name__) from error
     if answer.status in _LATER:
         said = answer.headers.get("Retry-After", "")

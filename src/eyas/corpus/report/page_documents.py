@@ -126,7 +126,7 @@ def _card(facts: _Facts, group: str, row: _Facts) -> Markup:
 def _failed(facts: _Facts, group: str, row: _Facts) -> str:
     """What failed and what would have passed."""
     stage, _, reason = group.partition("/")
-    value, detail = row.get("value"), row.get("detail")
+    value, detail = row.get("value"), str(row.get("detail", ""))
     if stage == "duplicates":
         return f"duplicate of {detail}" if detail else ""
     rule = next((r for r in facts["rules"] if (r["step"], r["reason"]) == (stage, reason)), None)
@@ -140,4 +140,6 @@ def _failed(facts: _Facts, group: str, row: _Facts) -> str:
             if rule["side"] == "low"
             else f"{said}; kept up to {limit}"
         )
-    return ", ".join(part for part in (said, detail if rule is None else "") if part)
+    if rule or not detail:
+        return said
+    return detail if not said or said in detail else f"{said}, {detail}"

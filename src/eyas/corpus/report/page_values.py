@@ -29,7 +29,8 @@ def values_part(facts: _Facts) -> Markup:
         figure = _value(facts, value, rules.get(value, ()), first_lost)
         steps.setdefault(value.partition(".")[0], []).append(figure)
     lead = (
-        "Of every document that reached the filters, also of those that an earlier rule dropped. "
+        "Of every document that reached the filters, also of those that an earlier rule dropped; "
+        "the language's score, of every text. "
         "Heights are square roots of counts. A line is a threshold: whole for the packs of most "
         "documents, dashed for others; point at it for its value. Shares lie on a square-root axis."
     )

@@ -82,17 +82,24 @@ def _put_first(store: Store, key: str, data: bytes) -> ObjectRef:
 
 
 def _rules(steps: Iterable[str]) -> list[dict[str, str]]:
-    """Every rule of the steps, in the order of decision."""
-    rules = [rule for step in steps for rule in RULES.get(step, ())]
-    return [
+    """The language's threshold and every rule of the steps, in the order of decision."""
+    language = {
+        "step": "language",
+        "reason": "uncertain_language",
+        "value": "language.score",
+        "key": _limit_key("language", "threshold"),
+        "side": "low",
+    }
+    return [language] + [
         {
             "step": rule.step,
             "reason": rule.reason,
             "value": f"{rule.step}.{rule.measure}",
-            "key": f"{rule.step}.{rule.key}",
+            "key": _limit_key(rule.step, rule.key),
             "side": rule.side,
         }
-        for rule in rules
+        for step in steps
+        for rule in RULES.get(step, ())
     ]
 
 
@@ -103,7 +110,7 @@ def _packs(ruleset: Ruleset, languages: Iterable[str]) -> dict[str, dict[str, An
     for language in sorted(filter(None, languages)):
         rules = ruleset.for_language(language)
         limits = {
-            f"{step}.{key}": value
+            _limit_key(step, key): value
             for step in rules.steps
             for key, value in rules.limits.get(step, {}).items()
         }
@@ -112,6 +119,11 @@ def _packs(ruleset: Ruleset, languages: Iterable[str]) -> dict[str, dict[str, An
         )
         pack["languages"].append(language)
     return dict(sorted(packs.items()))
+
+
+def _limit_key(step: str, key: str) -> str:
+    """As the recipe and `what-if` call it."""
+    return f"{step}_{key}" if step == "language" else f"{step}.{key}"
 
 
 def _by_language(tally: Tally) -> dict[str, dict[str, dict[str, int]]]:

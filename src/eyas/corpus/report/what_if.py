@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from eyas.corpus.documents import read_columns
 from eyas.corpus.steps.packs import LanguageRules, Ruleset
 from eyas.corpus.steps.rules import RULES, SHAPING
-from eyas.recipe import EyasError, UsageError
+from eyas.recipe import Corpus, EyasError, UsageError
 from eyas.store import Manifest, ObjectRef, Store, read_object
 
 __all__ = ["Change", "Outcome", "WhatIf", "parse_change", "what_if"]
@@ -107,18 +107,20 @@ class WhatIf:
 
 
 def parse_change(text: str) -> Change:
-    """From `KEY=VALUE` or `LANGUAGE.KEY=VALUE`. Raises UsageError for anything else."""
+    """From `KEY=VALUE` or `LANGUAGE.KEY=VALUE`, the key also as in a recipe, with `corpus.` in
+    front. Raises UsageError for anything else."""
     name, equals, raw = text.partition("=")
+    name = name.strip().removeprefix("corpus.")
     try:
         value = float(raw)
     except ValueError:
         value = math.nan
     if not equals or not math.isfinite(value):
         raise UsageError(f'"{text}" is no change; write KEY=NUMBER such as gopher.min_words=30')
-    language, _, key = name.strip().partition(".")
+    language, _, key = name.partition(".")
     if key == THRESHOLD or key.count("."):
         return Change(key, value, language)
-    return Change(name.strip(), value)
+    return Change(name, value)
 
 
 def what_if(store: Store, manifest: Manifest, changes: Iterable[Change]) -> WhatIf:
@@ -160,7 +162,12 @@ class _Judge:
         if not self._changes:
             raise UsageError("nothing is changed; name a limit such as gopher.min_words=30")
         seen = sorted({*facts["languages"], *facts["rejects_by_language"]} - {""})
+        named = Counter((change.language, change.key) for change in self._changes)
         for change in self._changes:
+            if named[change.language, change.key] > 1:
+                raise UsageError(f"{change}: this limit is given twice; name it once")
+            if change.value < 0:
+                raise UsageError(f"{change}: a limit is at least 0")
             if change.language and change.language not in seen:
                 raise UsageError(
                     f'{change}: no page was labelled "{change.language}"; '
@@ -197,7 +204,7 @@ class _Judge:
 
     def _changed(self, language: str, rules: LanguageRules) -> LanguageRules:
         limits = {step: dict(keys) for step, keys in rules.limits.items()}
-        for change in self._changes:
+        for change in sorted(self._changes, key=lambda c: bool(c.language)):  # a language's last
             step, _, key = change.key.partition(".")
             if change.key == THRESHOLD:
                 step, key = "language", "threshold"
@@ -219,6 +226,11 @@ def _check_key(key: str, steps: Sequence[str]) -> None:
     if step == "url":
         raise UsageError(
             "url decides before a page is read, and what it drops was never measured; curate again"
+        )
+    if not name and key in {f.name for f in dataclasses.fields(Corpus)}:
+        raise UsageError(
+            f"{key} is no limit of the filters, so recorded values cannot answer for it; "
+            f"`eyas curate RECIPE --set corpus.{key}=…` runs again what it touches"
         )
     if step in RULES and step not in steps:
         raise UsageError(

@@ -22,7 +22,7 @@ from eyas.corpus.steps.extract import extract_page
 from eyas.corpus.steps.language import detect_language
 from eyas.corpus.steps.urls import load_url_filter
 from eyas.store import Store
-from eyas.work import Refusal, Shard, ShardResult, Stage, refusals, shard_key, watch_item
+from eyas.work import Refusal, Shard, ShardResult, Stage, refusals, watch_item
 
 __all__ = ["run_shard"]
 
@@ -31,10 +31,11 @@ def run_shard(store: Store, stage: Stage, shard: Shard) -> ShardResult:
     """Read and extract every page of the shard's files (`params["files"]`).
 
     Settings: extractor, max_page_bytes, max_page_nodes, page_seconds (of CPU), text_field and url
-    (the resolved URL filter, null for none). Objects: texts and rejects, as far as there are any;
-    counter: pages; facts: the shard's tally. Raises InputChanged.
+    (the resolved URL filter, null for none). Objects: texts and rejects, as far as there are any,
+    named by their content: if a page runs away on one of two machines that read the same file, each
+    record names what its own run made. Counter: pages; facts: the shard's tally. Raises
+    InputChanged.
     """
-    name = shard_key(stage, shard)[:16]
     settings = stage.settings
     with TableWriter(TEXTS) as texts, TableWriter(REJECTS) as rejects:
         made = _Made(store, settings, refusals(store, stage), texts, rejects)
@@ -44,7 +45,7 @@ def run_shard(store: Store, stage: Stage, shard: Shard) -> ShardResult:
                 made.take(item)
         objects = (
             *texts.finish(store, "corpus/texts/"),
-            *rejects.finish(store, f"corpus/rejects/{name}-00000.parquet"),
+            *rejects.finish(store, "corpus/rejects/"),
         )
     return ShardResult(objects, {"pages": made.tally.pages}, made.tally.facts())
 
@@ -105,10 +106,10 @@ class _Made:
         self.tally.reject(stage, reason)
         self.tally.sample(
             f"{stage}/{reason}",
-            {"id": name, "url": item.url, "language": "", "value": value, "text": ""},
+            {"id": name, "url": item.url or item.source, "language": "", "value": value, "text": ""}
+            | {"detail": detail},
         )
-        date = item.date if isinstance(item, Page) else ""
         self._rejects.append(
             *(name, item.url, "", stage, reason, value),
-            *(item.source, item.offset, date, detail, ""),
+            *(item.source, item.offset, item.date, detail, ""),
         )

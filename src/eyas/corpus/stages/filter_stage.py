@@ -24,7 +24,6 @@ from eyas.corpus.report.funnel import Tally
 from eyas.corpus.steps.filters import filter_text
 from eyas.corpus.steps.packs import LanguageRules, Ruleset
 from eyas.corpus.steps.rules import RULES
-from eyas.corpus.steps.words import count_word_tokens
 from eyas.store import Store
 from eyas.work import Shard, ShardResult, Stage, shard_key
 
@@ -103,7 +102,7 @@ class _Made:
             rule = done.failure.rule
             self._reject(row, rule.step, rule.reason, done.failure.value, rules.pack)
         else:
-            self._keep(row, done.text, done.tokens)
+            self._keep(row, done.text, done.words)
 
     def _language_reason(self, language: str, score: float, rules: LanguageRules) -> str:
         if self._languages and language not in self._languages:
@@ -126,8 +125,7 @@ class _Made:
             *(row["source"], row["offset"], row["date"], pack, row["text"]),
         )
 
-    def _keep(self, row: Mapping[str, Any], text: str, tokens: list[str]) -> None:
-        words = count_word_tokens(tokens)
+    def _keep(self, row: Mapping[str, Any], text: str, words: int) -> None:
         self._candidates.append(
             *(row["id"], row["url"], text, row["language"], row["language_score"]),
             *(row["source"], row["offset"], row["date"], words, len(text.encode())),

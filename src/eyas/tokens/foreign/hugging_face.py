@@ -61,7 +61,7 @@ def read(place: Place, piece: Piece, skip: Skip) -> Iterator[Records]:
 
 def _parquet(place: Place, key: str, size: int) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(ObjectReader(home(place.home), key, size))
+        return pq.ParquetFile(ObjectReader(home(place.home), key, size), pre_buffer=False)
     except pa.ArrowInvalid as error:
         raise EyasError(f"{place.home}/{key} is not a sound Parquet file: {error}") from error
 
