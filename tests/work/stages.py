@@ -24,6 +24,7 @@ from eyas.work import (
     Shard,
     ShardResult,
     Stage,
+    Workers,
     refusals,
     run_stage,
     shard_key,
@@ -56,7 +57,8 @@ def copy_and_run_the_other_share(store: Store, stage: Stage, shard: Shard) -> Sh
     """`copy`; shard s0 first lets another job do the share of s1."""
     if shard.name == "s0":
         both = [shard, Shard("s1", params={"text": "1"})]
-        run_stage(open_store(store.url), stage, both, Engine(share=(1, 2)))
+        with Workers(open_store(store.url), Engine(share=(1, 2))) as workers:
+            run_stage(workers, stage, both)
     return copy(store, stage, shard)
 
 
@@ -139,6 +141,19 @@ def speak(store: Store, stage: Stage, shard: Shard) -> ShardResult:
     logging.getLogger("eyas.test").warning("shard %s speaks", shard.name, extra={"odd": lambda: 0})
     threads = os.environ["OMP_NUM_THREADS"]
     return ShardResult((), facts={"threads": threads, "pid": os.getpid()})
+
+
+def meet(store: Store, stage: Stage, shard: Shard) -> ShardResult:
+    """Waits until all shards of the stage are held at once, each by a worker of its own."""
+    (marks() / f"{stage.name}-{shard.params['number']}").touch()
+    while len(list(marks().glob(f"{stage.name}-*"))) < shard.params["count"]:
+        time.sleep(0.005)
+    return ShardResult((), facts={"pid": os.getpid()})
+
+
+def eat(store: Store, stage: Stage, shard: Shard) -> ShardResult:
+    """Holds so many bytes for a moment."""
+    return ShardResult((), facts={"eaten": len(b"x" * shard.params["bytes"])})
 
 
 def watched(store: Store, stage: Stage, shard: Shard) -> ShardResult:

@@ -6,43 +6,30 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.work.processes import alive, wait_until
 
 from eyas.store import Store
-from eyas.work import Engine, Shard, Stage, run_stage
+from eyas.work import Engine, Shard, Stage, Workers, run_stage
 
 _PARENT = """
 import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 from eyas.store import open_store
-from eyas.work import Engine, Shard, Stage, run_stage
+from eyas.work import Engine, Shard, Stage, Workers, run_stage
 shards = [Shard(f"s{n}", params={"text": str(n)}) for n in range(6)]
-run_stage(open_store(sys.argv[1]), Stage("end", 1, sys.argv[2]), shards, Engine(workers=2))
+with Workers(open_store(sys.argv[1]), Engine(workers=2)) as workers:
+    run_stage(workers, Stage("end", 1, sys.argv[2]), shards)
 """
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def pids(marks: Path) -> set[int]:
     return {int(p.name.split("-")[2]) for p in marks.glob("run-*")}
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -82,9 +69,8 @@ def test_a_parent_that_ends_leaves_no_worker_and_loses_no_finished_shard(
     assert runs()["s0"] == 1
     (marks / "go").touch()
     shards = [Shard(f"s{n}", params={"text": str(n)}) for n in range(6)]
-    run_stage(
-        folder_store, Stage("end", 1, "tests.work.stages:wait_for_go"), shards, Engine(workers=3)
-    )
+    with Workers(folder_store, Engine(workers=3)) as workers:
+        run_stage(workers, Stage("end", 1, "tests.work.stages:wait_for_go"), shards)
     again = runs()
     assert set(again) == {"s1", "s2", "s3", "s4", "s5"}
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +17,7 @@ from eyas.work import (
     Shard,
     Stage,
     StageError,
+    Workers,
     complete,
     items,
     refusals,
@@ -29,7 +33,8 @@ STAGE = Stage("watched", 1, "tests.work.stages:watched", {"cpu_seconds": 0.3})
 
 def run(store: Store, *shards: list[str], stage: Stage = STAGE, workers: int = 1) -> list[str]:
     made = [Shard(f"s{n}", params={"items": items}) for n, items in enumerate(shards)]
-    results = complete(stage.name, run_stage(store, stage, made, Engine(workers=workers)))
+    with Workers(store, Engine(workers=workers)) as crew:
+        results = complete(stage.name, run_stage(crew, stage, made))
     return [read_object(store, result.objects[0]).decode() for result in results]
 
 
@@ -116,6 +121,15 @@ def test_a_shard_with_refused_items_has_the_key_that_it_would_have_without(
     run(folder_store, ["a", "runaway"])
     key = shard_key(STAGE, Shard("s0", params={"items": ["a", "runaway"]}))
     assert folder_store.stat(f"work/watched/{key}.json") is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is a file")
+def test_notes_need_no_room_on_a_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A full disk would end the worker at its first note."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    page = items.recorder()
+    assert os.fstat(page.fileno()).st_size == 4096
+    assert items.read_note(page) is None
 
 
 def test_items_do_not_nest_and_their_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.work.test_endings import wait_until
-from tests.work.test_run_stage import COPY, everything, run, shards
+from tests.work.processes import alive, wait_until
+from tests.work.test_run_stage import COPY, everything, meeting, run, run_some, shards
 
 from eyas.recipe import UsageError
 from eyas.store import Store, open_store
-from eyas.work import Engine, Shard, Stage, StageError, complete, refusals, run_stage
+from eyas.work import (
+    Engine,
+    Shard,
+    Stage,
+    StageError,
+    Workers,
+    complete,
+    refusals,
+    run_stage,
+)
 
 pytestmark = pytest.mark.slow
 RAY = Engine("ray")
@@ -70,6 +79,20 @@ def test_both_nodes_work(folder_store: Store, marks: Path, cluster: Any) -> None
     assert len({r.facts["raylet"] for r in results}) == 2
 
 
+def test_workers_stay_for_the_next_stages_of_a_call(
+    folder_store: Store, marks: Path, cluster: Any
+) -> None:
+    first, second, third = (Stage(n, 1, "tests.work.stages:meet") for n in ("a", "b", "c"))
+    with Workers(folder_store, RAY) as workers:
+        two = complete("a", run_stage(workers, first, meeting(2)))
+        again = complete("b", run_stage(workers, second, meeting(2)))
+        one = complete("c", run_stage(workers, third, meeting(1)))
+    before, same, after = ({r.facts["pid"] for r in results} for results in (two, again, one))
+    assert before == same
+    assert after < before
+    wait_until(lambda: not any(alive(pid) for pid in before))
+
+
 def test_items_are_refused_as_in_the_pool(
     folder_store: Store, tmp_path: Path, marks: Path, cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,7 +123,8 @@ def test_an_interrupted_driver_leaves_no_half_written_file(
     program = (
         "import sys; from eyas.store import open_store; from eyas.work import *\n"
         "stage = Stage('end', 1, 'tests.work.stages:write_for_ever')\n"
-        "run_stage(open_store(sys.argv[1]), stage, [Shard('s0')], Engine('ray', workers=1))"
+        "with Workers(open_store(sys.argv[1]), Engine('ray', workers=1)) as workers:\n"
+        "    run_stage(workers, stage, [Shard('s0')])"
     )
     command = [sys.executable, "-c", program, folder_store.url]
     environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
@@ -120,7 +144,7 @@ def test_a_killed_node_costs_only_what_it_held(
     results: list[Any] = []
     work = shards(6)[1:]  # shard 0 does not wait
     driver = threading.Thread(
-        target=lambda: results.extend(run_stage(folder_store, stage, work, RAY))
+        target=lambda: results.extend(run_some(folder_store, stage, work, RAY))
     )
     driver.start()
     wait_until(lambda: len(list(marks.glob("run-*"))) == 2)
@@ -139,13 +163,14 @@ def test_without_ray_one_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"engine ray needs Ray: pip install 'eyas\[ray\]'"):
-        run_stage(folder_store, COPY, shards(1), RAY)
+        run(folder_store, COPY, shards(1), RAY)
 
 
 def test_a_cluster_that_does_not_answer_is_named(folder_store: Store) -> None:
     program = (
         "import sys; from eyas.store import open_store; from eyas.work import *\n"
-        "run_stage(open_store(sys.argv[1]), Stage('a', 1, 'm:f'), [Shard('s')], Engine('ray'))"
+        "with Workers(open_store(sys.argv[1]), Engine('ray')) as workers:\n"
+        "    run_stage(workers, Stage('a', 1, 'm:f'), [Shard('s')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, folder_store.url],

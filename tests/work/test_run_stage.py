@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.work.processes import alive
 
 from eyas.recipe import UsageError
 from eyas.store import ObjectRef, Store, open_store, read_object
@@ -20,6 +22,7 @@ from eyas.work import (
     ShardResult,
     Stage,
     StageError,
+    Workers,
     complete,
     run_stage,
     shard_key,
@@ -33,10 +36,20 @@ def shards(count: int) -> list[Shard]:
     return [Shard(f"s{n}", params={"text": str(n)}) for n in range(count)]
 
 
+ENGINE = Engine()
+
+
+def run_some(
+    store: Store, stage: Stage, shards: Sequence[Shard | None], engine: Engine = ENGINE
+) -> list[ShardResult | None]:
+    with Workers(store, engine) as workers:
+        return run_stage(workers, stage, shards)
+
+
 def run(
-    store: Store, stage: Stage, shards: Sequence[Shard | None], engine: Engine | None = None
+    store: Store, stage: Stage, shards: Sequence[Shard | None], engine: Engine = ENGINE
 ) -> list[ShardResult]:
-    return complete(stage.name, run_stage(store, stage, shards, engine or Engine()))
+    return complete(stage.name, run_some(store, stage, shards, engine))
 
 
 def contents(store: Store, results: list[ShardResult]) -> list[bytes]:
@@ -184,7 +197,7 @@ def test_jobs_that_share_nothing_do_all_shards_once_and_see_what_the_others_did(
     folder_store: Store, runs: Runs
 ) -> None:
     def texts(share: int) -> list[str | None]:
-        results = run_stage(folder_store, COPY, shards(7), Engine(share=(share, 3)))
+        results = run_some(folder_store, COPY, shards(7), Engine(share=(share, 3)))
         return [r.facts["text"] if r else None for r in results]
 
     assert texts(0) == ["0", None, None, "3", None, None, "6"]
@@ -200,18 +213,18 @@ def test_jobs_that_share_nothing_do_all_shards_once_and_see_what_the_others_did(
 def test_what_other_jobs_do_meanwhile_is_seen(folder_store: Store, runs: Runs) -> None:
     """The shard of share 0 does the whole of share 1 before it ends."""
     stage = Stage("meanwhile", 1, "tests.work.stages:copy_and_run_the_other_share")
-    results = run_stage(folder_store, stage, shards(2), Engine(share=(0, 2)))
+    results = run_some(folder_store, stage, shards(2), Engine(share=(0, 2)))
     assert [r.facts["text"] for r in complete(stage.name, results)] == ["0", "1"]
     assert runs() == {"s0": 1, "s1": 1}
 
 
 def test_a_shard_whose_input_is_not_there_is_passed_over(folder_store: Store, runs: Runs) -> None:
     some = [shards(4)[0], None, shards(4)[2], None]
-    results = run_stage(folder_store, COPY, some, Engine(share=(0, 2)))
+    results = run_some(folder_store, COPY, some, Engine(share=(0, 2)))
     assert [r is None for r in results] == [False, True, False, True]
     with pytest.raises(NotYet, match="stage copy: 2 of 4 shards are still with the other jobs"):
         complete("copy", results)
-    assert run_stage(folder_store, COPY, some, Engine(share=(1, 2))) == results
+    assert run_some(folder_store, COPY, some, Engine(share=(1, 2))) == results
     assert runs() == {"s0": 1, "s2": 1}
 
 
@@ -236,6 +249,80 @@ def test_what_a_shard_spent_is_told_and_changes_nothing(folder_store: Store, mar
     (again,) = run(folder_store, COPY, shards(1))
     assert again.spent == result.spent, "as recorded"
     assert result == dataclasses.replace(result, spent={})
+
+
+def test_the_peak_of_a_stage_is_its_own_not_an_earlier_stages_nor_the_parents(
+    folder_store: Store,
+) -> None:
+    here = b"x" * (200 << 20)
+    with Workers(folder_store, Engine(workers=1)) as workers:
+        peaks = [
+            result.spent["peak_bytes"]
+            for result in everyone(workers, "eat", [{"bytes": 250 << 20}], [{"bytes": 1}])
+        ]
+    assert peaks[0] > 250 << 20
+    assert peaks[1] < len(here)
+
+
+def test_workers_stay_for_the_next_stages_of_a_call(folder_store: Store, marks: Path) -> None:
+    with Workers(folder_store, Engine(workers=1)) as workers:
+        results = everyone(workers, "speak", [{"n": 0}, {"n": 1}], [{"n": 2}], [{"n": 3}])
+    assert len({r.facts["pid"] for r in results}) == 1
+    assert not alive(results[0].facts["pid"]), "they end with the block"
+
+
+def test_workers_that_the_next_stage_cannot_use_end(folder_store: Store, marks: Path) -> None:
+    first, second = (Stage(name, 1, "tests.work.stages:meet") for name in ("many", "few"))
+    with Workers(folder_store, Engine(workers=3)) as workers:
+        three = complete("many", run_stage(workers, first, meeting(3)))
+        two = complete("few", run_stage(workers, second, meeting(2)))
+    before, after = ({r.facts["pid"] for r in results} for results in (three, two))
+    assert len(before) == 3
+    assert len(after) == 2
+    assert after < before
+
+
+def test_a_worker_killed_between_two_stages_costs_no_shard(
+    folder_store: Store, runs: Runs, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = dataclasses.replace(COPY, name="other")
+    with Workers(folder_store, Engine(workers=1)) as workers:
+        run_stage(workers, COPY, shards(2))
+        (pid,) = {int(p.name.split("-")[2]) for p in Path(os.environ["EYAS_TEST_MARKS"]).iterdir()}
+        os.kill(pid, signal.SIGKILL)
+        runs()
+        assert None not in run_stage(workers, other, shards(2))
+    assert runs() == {"s0": 1, "s1": 1}
+    assert "with shard" not in caplog.text
+
+
+def test_after_a_stage_that_failed_another_may_run(folder_store: Store, marks: Path) -> None:
+    with Workers(folder_store, Engine(workers=2)) as workers:
+        with pytest.raises(StageError, match="no_such_module"):
+            run_stage(workers, Stage("lost", 1, "no_such_module:run"), shards(3))
+        with pytest.raises(StageError, match="shard s7: ValueError"):
+            run_stage(workers, Stage("picky", 1, "tests.work.stages:fail_on_seven"), shards(9))
+        assert None not in run_stage(workers, COPY, shards(3))
+
+
+def test_no_worker_is_started_where_all_is_done(folder_store: Store, marks: Path) -> None:
+    first = run(folder_store, COPY, shards(2))
+    with Workers(folder_store, Engine("ray")) as workers:
+        assert run_stage(workers, COPY, shards(2)) == first
+
+
+def everyone(workers: Workers, stage: str, *stages: list[dict[str, int]]) -> list[ShardResult]:
+    """Results of several stages, all of the function `stage`, with such parameters of shards."""
+    found: list[ShardResult] = []
+    for number, several in enumerate(stages):
+        made = Stage(f"{stage}-{number}", 1, f"tests.work.stages:{stage}")
+        todo = [Shard(f"s{n}", params=params) for n, params in enumerate(several)]
+        found += complete(made.name, run_stage(workers, made, todo))
+    return found
+
+
+def meeting(count: int) -> list[Shard]:
+    return [Shard(f"s{n}", params={"number": n, "count": count}) for n in range(count)]
 
 
 def test_the_same_input_twice_is_refused(folder_store: Store) -> None:

@@ -7,7 +7,7 @@ from .code import code_version
 from .contract import NotYet, Shard, ShardResult, Stage, StageError, complete, shard_key
 from .engine import ENGINES, Engine
 from .items import watch_item
-from .stage import run_stage
+from .stage import Workers, run_stage
 from .verdicts import Refusal, refusals
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "ShardResult",
     "Stage",
     "StageError",
+    "Workers",
     "code_version",
     "complete",
     "progress",

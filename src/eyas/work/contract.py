@@ -61,8 +61,8 @@ class ShardResult:
     that is JSON-able and small, since the caller holds those of all shards.
 
     `spent` tells of the run that made it and is filled in by the ledger: `seconds`, `cpu_seconds`,
-    `peak_bytes` (resident, of the worker until then) and `host`. Two runs of a shard differ in
-    nothing else, so it takes no part in equality or in any hash.
+    `peak_bytes` (resident, of the worker in this stage until then) and `host`. Two runs of a shard
+    differ in nothing else, so it takes no part in equality or in any hash.
     """
 
     objects: tuple[ObjectRef, ...]

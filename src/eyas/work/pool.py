@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from .process import Message, WorkerProcess
-from .worker import Setup, Task
+from .worker import Order, Setup
 
 __all__ = ["Pool"]
 
@@ -30,13 +31,16 @@ class Pool:
     def places(self) -> int:
         return self._places
 
+    def workers(self) -> list[int]:
+        return list(self._workers)
+
     def start(self) -> int:
         self._next += 1
         self._workers[self._next] = WorkerProcess(self._setup, sys.path)
         return self._next
 
-    def send(self, worker: int, task: Task) -> None:
-        self._workers[worker].send(task)
+    def send(self, worker: int, order: Order) -> None:
+        self._workers[worker].send(order)
 
     def hear(self) -> list[tuple[int, Message]]:
         by_connection: dict[Connection[Any, Any], int] = {
@@ -53,10 +57,11 @@ class Pool:
             del self._workers[worker]
         return message
 
-    def close(self) -> None:
-        for process in self._workers.values():
+    def end(self, workers: Sequence[int]) -> None:
+        going = [self._workers.pop(worker) for worker in workers]
+        for process in going:
             process.terminate()
-        for process in self._workers.values():
+        for process in going:
             process.wait()
 
 

@@ -24,7 +24,7 @@ from eyas.recipe import UsageError
 from .contract import StageError
 from .process import Message, WorkerProcess
 from .verdicts import Death
-from .worker import Setup, Task
+from .worker import Order, Setup
 
 __all__ = ["RayCrew"]
 
@@ -35,7 +35,7 @@ _log = logging.getLogger("eyas.work")
 class RayCrew:
     """Workers of a Ray cluster (a `Crew`, see schedule.py): the one of RAY_ADDRESS, else one that
     runs here, else one of this machine's cores, started now. The connection stays for the next
-    stage. `workers` 0 is one a CPU of the cluster, whose machines may come and go. Raises
+    call. `workers` 0 is one a CPU of the cluster, whose machines may come and go. Raises
     StageError if Ray is not installed or the cluster cannot be reached."""
 
     def __init__(self, setup: Setup, workers: int) -> None:
@@ -54,14 +54,16 @@ class RayCrew:
             return self._places
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
+    def workers(self) -> list[int]:
+        return list(self._actors)
+
     def start(self) -> int:
         self._next += 1
         self._actors[self._next] = self._supervisor.remote(self._setup, list(sys.path))
-        self._listen(self._next)
         return self._next
 
-    def send(self, worker: int, task: Task) -> None:
-        self._actors[worker].send.remote(task)
+    def send(self, worker: int, order: Order) -> None:
+        self._actors[worker].send.remote(order)
         self._listen(worker)
 
     def hear(self) -> list[tuple[int, Message]]:
@@ -89,12 +91,15 @@ class RayCrew:
     def _listen(self, worker: int) -> None:
         self._heard[self._actors[worker].hear.remote()] = worker
 
-    def close(self) -> None:
-        """Busy workers unwind first, as they do in the pool; on a lost machine nobody answers."""
-        going = [actor.close.remote() for w, actor in self._actors.items() if w in self._met]
+    def end(self, workers: Sequence[int]) -> None:
+        """Those that have a place unwind first, as they do in the pool; on a lost machine nobody
+        answers."""
+        self._heard = {answer: w for answer, w in self._heard.items() if w not in workers}
+        actors = {worker: self._actors.pop(worker) for worker in workers}
+        going = [actor.close.remote() for worker, actor in actors.items() if worker in self._met]
         if going:
             self._ray.wait(going, num_returns=len(going), timeout=_PATIENCE)
-        for actor in self._actors.values():
+        for actor in actors.values():
             self._ray.kill(actor)
 
 
@@ -105,8 +110,8 @@ class _Supervisor:
         here = [place for place in sys.path if place not in path]
         self._process = WorkerProcess(setup, [*path, *here])
 
-    def send(self, task: Task) -> None:
-        self._process.send(task)
+    def send(self, order: Order) -> None:
+        self._process.send(order)
 
     def hear(self) -> Message:
         return self._process.hear()

@@ -1,11 +1,11 @@
 """The scheduler: shards to workers, one in flight each, whatever dies meanwhile.
 
 It is the same over every engine. An engine is a `Crew`: something that starts workers and hears
-them. A worker that dies costs the shard that it held, which runs again, first in line; what the
-death means for the shard and its item is decided in verdicts.py. An exception that the shard raised
-is deterministic and is not retried: no further shard is handed out, those running finish and are
-recorded, then StageError. The same for one worker as for many, so that limits and behaviour do not
-depend on the count.
+them; those that are idle when a stage ends wait for the next one. A worker that dies costs the
+shard that it held, which runs again, first in line; what the death means for the shard and its item
+is decided in verdicts.py. An exception that the shard raised is deterministic and is not retried:
+no further shard is handed out, those running finish and are recorded, then StageError. The same for
+one worker as for many, so that limits and behaviour do not depend on the count.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from eyas.store import Store
 from .contract import Shard, ShardResult, Stage, StageError, decode_result
 from .process import Message
 from .verdicts import Death, commit_refusal, hopeless, refuse
+from .worker import Order, Task
 
 __all__ = ["Crew", "run_tasks"]
 
@@ -36,20 +37,24 @@ class Crew(Protocol):
         """How many workers there may be at a time; may change."""
         ...
 
-    def start(self) -> int:
-        """A new worker, which says ("ready",) when it can take a shard."""
+    def workers(self) -> list[int]:
+        """Those that have been started and have not ended, as far as is known."""
         ...
 
-    def send(self, worker: int, task: tuple[Shard, str]) -> None:
-        """A shard for a worker that is ready."""
+    def start(self) -> int:
+        """A new worker, which is to be sent a stage."""
+        ...
+
+    def send(self, worker: int, order: Order) -> None:
+        """A stage, which the worker answers with ("ready",), or a shard of it; one at a time."""
         ...
 
     def hear(self) -> list[tuple[int, Message]]:
         """Wait for at least one message; at most one a worker."""
         ...
 
-    def close(self) -> None:
-        """End all workers, busy ones too."""
+    def end(self, workers: Sequence[int]) -> None:
+        """End these workers, busy ones too."""
         ...
 
 
@@ -64,18 +69,21 @@ class _Task:
 def run_tasks(
     store: Store,
     stage: Stage,
-    tasks: Sequence[tuple[Shard, str]],
+    tasks: Sequence[Task],
     crew: Crew,
     done: Callable[[str, ShardResult], None],
 ) -> None:
-    """Run all `tasks` (shard, key); `done(key, result)` is called as each is committed.
+    """Run all `tasks` (shard, key); `done(key, result)` is called as each is committed. Of the
+    workers, those stay that wait for work.
 
     Raises StageError for the first shard that failed, after the running ones have finished.
     """
     run = _Run(store, stage, [_Task(*task) for task in tasks], crew, done)
+    run.recall()
     while run.hand_out():
         for worker, message in crew.hear():
             run.take(worker, message)
+    run.leave()
     if run.failure:
         raise run.failure
 
@@ -97,10 +105,29 @@ class _Run:
         self._waiting = deque(tasks)
         self._crew = crew
         self._done = done
-        self._starting: set[int] = set()
+        self._starting: set[int] = set()  # told of the stage and not ready yet
+        self._recalled: set[int] = set()
         self._idle: set[int] = set()
         self._held: dict[int, _Task] = {}
         self._lost_starts = 0
+
+    def recall(self) -> None:
+        """Tell the stage to the workers of the one before; those that it cannot use end: a task
+        that nobody shares may need their memory, or others their places in the cluster."""
+        before = self._crew.workers()
+        useful = min(self._crew.places(), len(self._waiting))
+        self._crew.end(before[useful:])
+        self._recalled = set(before[:useful])
+        for worker in before[:useful]:
+            self._tell(worker)
+
+    def leave(self) -> None:
+        """Who is not ready by now was not needed."""
+        self._crew.end(sorted(self._starting))
+
+    def _tell(self, worker: int) -> None:
+        self._starting.add(worker)
+        self._crew.send(worker, self._stage)
 
     def hand_out(self) -> bool:
         """Give what waits to whom is ready; False when there is nothing more to hear."""
@@ -114,7 +141,7 @@ class _Run:
             useful = len(self._held) + len(self._waiting)
             workers = len(self._held) + len(self._idle) + len(self._starting)
             for _ in range(min(self._crew.places(), useful) - workers):
-                self._starting.add(self._crew.start())
+                self._tell(self._crew.start())
         return True
 
     def take(self, worker: int, message: Message) -> None:
@@ -144,7 +171,7 @@ class _Run:
         task = self._held.pop(worker, None)
         if worker in self._starting:
             self._starting.discard(worker)
-            self._lost_starts += 1
+            self._lost_starts += worker not in self._recalled
             _log.warning("a worker died before it was ready (%s)", death.how)
             if self._lost_starts >= STARTS:
                 self._fail(None, f"{STARTS} workers died before one was ready, last by {death.how}")
