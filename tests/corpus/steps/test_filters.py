@@ -15,9 +15,8 @@ from tests.texts import page
 from eyas.corpus.steps import c4, lines, repetition
 from eyas.corpus.steps.filters import Filtered, filter_text
 from eyas.corpus.steps.packs import LanguageRules, resolve
-from eyas.corpus.steps.punctuation import TERMINALS
 from eyas.corpus.steps.rules import RULES, verdict
-from eyas.corpus.steps.words import describe, split_words
+from eyas.corpus.steps.words import count_words, describe, describe_pieces
 from eyas.recipe import Corpus
 
 STEPS = ("repetition", "gopher", "c4", "fineweb", "lines")
@@ -210,7 +209,8 @@ def test_c4_finds_listed_words_as_whole_words_and_unspaced_ones_anywhere() -> No
     ],
 )
 def test_sentences_in_many_scripts(line: str, count: int) -> None:
-    assert c4.count_sentences(line, split_words(line), TERMINALS) == count
+    words, counts = describe_pieces([line.split()])
+    assert c4.count_sentences([line], words, counts) == count
 
 
 @pytest.mark.parametrize("language", ["ar", "hi", "zh", "ja", "ur"])
@@ -258,7 +258,7 @@ def test_more_than_a_twentieth_of_the_words_removed_drops_the_document() -> None
     assert at.values["lines.removed_words"] == pytest.approx(2 / 42)
     assert reason(at) == ""
     assert reason(filter_text(f"{kept}\n3 likes\nHome", only("lines"))) == "too_many_removed_words"
-    assert lines.rewrite(kept, ENGLISH.limits["lines"], split_words) == (kept, {"removed_words": 0})
+    assert lines.rewrite(kept, ENGLISH.limits["lines"], count_words) == (kept, {"removed_words": 0})
 
 
 # The chain
@@ -307,7 +307,7 @@ pieces = st.sampled_from(
 def test_the_decision_follows_from_the_values_alone(text: str, steps: list[str]) -> None:
     rules = replace(ENGLISH, steps=tuple(steps))
     done = filter_text(text, rules)
-    assert done.tokens == split_words(done.text)
+    assert done.words == count_words(done.text)
     assert done.failure == verdict(done.values, rules)
     assert filter_text(text, rules) == done
 

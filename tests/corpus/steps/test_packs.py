@@ -14,7 +14,17 @@ from eyas.corpus.steps.filters import filter_text
 from eyas.corpus.steps.language import known_languages
 from eyas.corpus.steps.packs import Ruleset, resolve
 from eyas.corpus.steps.rules import RULES, SHAPING
-from eyas.recipe import C4, FILTERS, STEPS, Corpus, FilterTables, FineWeb, Gopher, UsageError
+from eyas.recipe import (
+    C4,
+    FILTERS,
+    STEPS,
+    Corpus,
+    FilterTables,
+    FineWeb,
+    Gopher,
+    UrlKeys,
+    UsageError,
+)
 
 ARABIC = (
     "كان في المدينة القديمة تاجر حكيم يجلس كل مساء أمام دكانه، ويحكي للصغار عن الرحلات التي "
@@ -200,6 +210,20 @@ def test_arabic_prose_passes_its_own_pack_and_fails_the_english_one(preset: str)
         assert failure.rule.reason == "too_few_stop_words"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ذَهَبَ الوَلَدُ فِي الصَّبَاحِ مِنَ البَيْتِ",
+        "ذهب الولد فـــي الصباح مـــن البيت",
+        "ذهب الولد الى المدرسة او السوق",
+    ],
+)
+def test_arabic_stop_words_are_found_with_vowel_signs_tatweel_and_bare_alef(text: str) -> None:
+    done = filter_text(text, resolve(Corpus(preset="gopher")).for_language("ar"))
+    assert done.values["gopher.stop_words"] == 2
+    assert done.text == text
+
+
 def test_arabic_lines_end_as_arabic_sentences_do() -> None:
     corpus = Corpus(preset="c4", c4=C4(min_sentences=1))
     arabic, english = (resolve(corpus).for_language(code) for code in ("ar", "en"))
@@ -224,3 +248,20 @@ def test_a_sentence_of_a_language_is_a_line_of_c4_there(code: str, line: str) ->
     filtered = filter_text(line, rules)
     assert filtered.failure is None
     assert filtered.text == line
+
+
+def test_keys_of_a_step_that_does_not_run_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    keys = {"gopher": Gopher(min_words=30), "url": UrlKeys(blocklist=("mine.txt",))}
+    resolve(Corpus(preset="c4", **keys))  # type: ignore[arg-type]
+    assert "gopher.min_words, url.blocklist set in [corpus] without effect" in caplog.text
+    assert "the steps are language, c4" in caplog.text
+    caplog.clear()
+    resolve(Corpus(preset="refinedweb", **keys))  # type: ignore[arg-type]
+    assert not caplog.text
+
+
+def test_limits_that_keep_nothing_are_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"min_words = 200 and max_words = 100 .* keep no document"
+    ):
+        resolve(Corpus(gopher=Gopher(min_words=200, max_words=100)))

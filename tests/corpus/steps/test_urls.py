@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eyas.corpus.steps import word_lists
 from eyas.corpus.steps.urls import UrlFilter, load_url_filter, normal_host, put_url_lists
+from eyas.corpus.steps.word_lists import read_list, read_words
 from eyas.recipe import Recipe, UsageError
 from eyas.store import Store, StoreError, open_store
 
@@ -123,6 +125,44 @@ def test_a_list_that_cannot_be_read_is_named(tmp_path: Path, store: Store, name:
     (tmp_path / "broken.gz").write_bytes(gzip.compress(b"a.test\n" * 100)[:-9])
     with pytest.raises(UsageError, match=name):
         _filter(store, f'blocklist = ["{tmp_path / name}"]')
+
+
+def test_a_line_means_the_same_however_it_is_written_and_wherever_a_piece_ends(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = _list(tmp_path, *(f"{name}.test" for name in "abcdef"), "a.test", "xn--mnchen-3ya.test")
+    odd = tmp_path / "odd.txt"
+    lines = ("B.TEST", "\td.test \r", "*.c.test", "0.0.0.0 e.test", "f.test.#f", "münchen.test")
+    odd.write_bytes("\n\n".join(("a.test", *lines)).encode())
+    first = list(_filter(store, f'{BARE}blocklist = ["{plain}"]').domains)
+    assert len(first) == 7
+    assert list(_filter(store, f'{BARE}blocklist = ["{odd}"]').domains) == first
+    before = read_words(str(odd))
+    for size in (1, 7, 64):
+        monkeypatch.setattr(word_lists, "_PIECE", size)
+        assert b"".join(read_list(str(odd))) == odd.read_bytes()
+        assert read_words(str(odd)) == before
+
+
+def test_a_list_without_a_domain_blocks_nothing(tmp_path: Path, store: Store) -> None:
+    urls = _filter(store, f'{BARE}blocklist = ["{_list(tmp_path, "# none")}"]')
+    assert urls.verdict("http://a.test/") is None
+
+
+def test_a_list_that_changes_while_it_is_read_is_named_by_no_content(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Path(_list(tmp_path, "a.test"))
+
+    def growing(source: str) -> list[bytes]:
+        data = listed.read_bytes()
+        listed.write_bytes(data + b"b.test\n")
+        return [data]
+
+    monkeypatch.setattr("eyas.corpus.steps.urls.read_list", growing)
+    with pytest.raises(UsageError, match="changed while it was read"):
+        _filter(store, f'{BARE}blocklist = ["{listed}"]')
+    assert not list(store.list("corpus/lists/"))
 
 
 def test_curated_sources_are_left_out_with_all_their_languages(store: Store) -> None:

@@ -50,8 +50,11 @@ def test_what_is_remembered_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(words, "_REMEMBERED", 3)
     assert split_words(text) == tokens
     assert count_words(text) == word_tokens
-    for name in ("lengths", "counted", "letters", "hashes", "powers"):
-        assert (getattr(describe(tokens), name) == getattr(before, name)).all()
+    after = describe(tokens)
+    assert after.table is not before.table
+    for name in ("lengths", "sizes", "flags"):
+        assert (getattr(after, name) == getattr(before, name)).all()
+    assert list(after.tokens) == list(before.tokens) == tokens
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,17 @@ from __future__ import annotations
 
 import functools
 import re
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
-from .punctuation import TERMINALS
-from .words import is_unspaced
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["count_sentences", "rewrite"]
+from .punctuation import TERMINALS
+from .words import PUNCTUATION, Words, is_unspaced
+
+__all__ = ["Kept", "count_bad_words", "count_sentences", "kept_lines"]
 
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _GAP = re.compile(r" *[^\S ]\s*|\s{2,}")
@@ -36,91 +39,106 @@ _POLICIES = (
 )
 
 
-def rewrite(
-    text: str,
-    limits: Mapping[str, Any],
-    *,
-    line_end: str,
-    terminal: str,
-    split: Callable[[str], list[str]],
-) -> tuple[str, dict[str, float]]:
-    """The text of the lines that are left, and every value of the step.
+@dataclass(frozen=True)
+class Kept:
+    """The lines that are left: their numbers in the text, how they read now, and which of them are
+    not as they were. `values` has what was counted on the way."""
 
-    `line_end` are the characters that a line may end with, `terminal` those that end a sentence.
-    `split` gives a line's tokens.
-    """
-    ends, terminals = tuple(line_end), frozenset(terminal)
-    longest = limits["max_word_characters"]
-    lorem = brackets = sentences = 0
-    kept = []
-    for raw in text.splitlines():
-        line = raw.strip()
-        words = line.split()
-        if len(line) > longest and any(len(word) > longest for word in words):
+    numbers: list[int]
+    lines: list[str]
+    cut: list[int]
+    values: dict[str, float]
+
+
+def kept_lines(
+    text: str, lines: Sequence[str], counts: Sequence[int], limits: Mapping[str, Any], line_end: str
+) -> Kept:
+    """What the rules leave of `lines`, those of the text without white space at their ends, in
+    which stand `counts` words. `line_end` are the characters that a line may end with."""
+    ends, longest, fewest = tuple(line_end), limits["max_word_characters"], limits["min_line_words"]
+    must_end, cuts = limits["terminal_punctuation"], limits["remove_citations"] and "[" in text
+    phrases = _phrases(text, cuts and _CITATION.search(text) is not None)
+    javascript = limits["drop_javascript"] and "javascript" in phrases
+    policies = phrases.intersection(_POLICIES) if limits["drop_policy"] else ()
+    lorem = brackets = 0
+    kept = Kept([], [], [], {})
+    for number, line in enumerate(lines):
+        if len(line) > longest and any(len(word) > longest for word in line.split()):
             continue
-        if limits["remove_citations"] and "[" in line:
-            line = _CITATION.sub("", line)
-        if limits["terminal_punctuation"] and (not line.endswith(ends) or line.endswith("...")):
+        cut = _CITATION.sub("", line) if cuts and "[" in line else line
+        if must_end and (not cut.endswith(ends) or cut.endswith("...")):
             continue
-        if len(words) < limits["min_line_words"]:
+        if counts[number] < fewest:
             continue
-        lower = line.lower()
+        lower = cut.lower() if phrases else ""
         lorem += "lorem ipsum" in lower
-        if limits["drop_javascript"] and "javascript" in lower:
+        if javascript and "javascript" in lower:
             continue
-        brackets += "{" in line
-        if limits["drop_policy"] and any(phrase in lower for phrase in _POLICIES):
+        brackets += "{" in cut
+        if policies and any(phrase in lower for phrase in policies):
             continue
-        sentences += count_sentences(line, split(line), terminals)
-        kept.append(line)
-    left = "\n".join(kept).strip()
-    listed = tuple(limits["bad_words"])
-    values: dict[str, float] = {
-        "lorem_ipsum": lorem,
-        "curly_brackets": brackets,
-        "sentences": sentences,
-        "bad_words": _count_listed(left, listed) if listed else 0,
-    }
-    return left, values
+        if cut is not line and cut != line:
+            kept.cut.append(len(kept.lines))
+        kept.numbers.append(number)
+        kept.lines.append(cut)
+    kept.values.update({"lorem_ipsum": lorem, "curly_brackets": brackets})
+    return kept
 
 
-def count_sentences(line: str, tokens: Sequence[str], terminals: Set[str] = TERMINALS) -> int:
-    """Sentences of a line with these tokens; at least one."""
-    if terminals.isdisjoint(tokens):
-        return 1
-    count, ended = 1, False
-    for token in tokens if _evenly_spaced(line) else _with_gaps(line, tokens):
-        if token in terminals:
-            ended = True
-        elif ended and not _is_punctuation(token):
-            count, ended = count + 1, False
+def _phrases(text: str, parted: bool) -> frozenset[str]:
+    """Those that a line may hold: what occurs in the text, or all if citations may part them."""
+    lower = text.lower()
+    every = ("lorem ipsum", "javascript", *_POLICIES)
+    return frozenset(phrase for phrase in every if parted or phrase in lower)
+
+
+def count_sentences(
+    lines: Sequence[str],
+    words: Words,
+    counts: npt.NDArray[np.int64],
+    terminals: Set[str] = TERMINALS,
+) -> int:
+    """Sentences of lines with these tokens, `counts` a line; at least one a line."""
+    terminal = words.among(terminals)
+    silent = (words.flags & PUNCTUATION).astype(np.bool_) & ~terminal
+    line = np.repeat(np.arange(len(counts)), counts)
+    heard = np.flatnonzero(~silent)
+    ends, of = terminal[heard], line[heard]
+    same = np.zeros(len(of), np.bool_)
+    same[:-1] = of[1:] == of[:-1]
+    begins = np.append(~ends[1:], False) & same
+    count = len(lines) + int((ends & begins).sum())
+    # Between two terminal signs, or behind the last, only white space can be what follows.
+    stops = np.cumsum(counts)
+    for number in set(of[ends & ~begins].tolist()):
+        if " ".join(lines[number].split()) != lines[number]:
+            stop = int(stops[number])
+            part = slice(stop - int(counts[number]), stop)
+            tokens = Words(words.table, words.rows[part]).tokens
+            marks = zip(tokens, terminal[part].tolist(), silent[part].tolist(), strict=True)
+            count += _ended_by_gaps(lines[number], marks)
     return count
 
 
-def _evenly_spaced(line: str) -> bool:
-    return " ".join(line.split()) == line
-
-
-def _with_gaps(line: str, tokens: Sequence[str]) -> Iterator[str]:
-    """The tokens, and white space where it is more than one space."""
-    at = 0
-    for token in tokens:
+def _ended_by_gaps(line: str, tokens: Iterable[tuple[str, bool, bool]]) -> int:
+    """Sentences of a line that end at a terminal sign since a gap follows and nothing else does.
+    Of each token: whether it is terminal, and whether it is other punctuation."""
+    count = at = 0
+    ended = gap = False
+    for token, terminal, silent in tokens:
         found = line.index(token, at)
-        if _GAP.fullmatch(line, at, found):
-            yield " "
-        yield token
+        gap = gap or (ended and _GAP.fullmatch(line, at, found) is not None)
         at = found + len(token)
-    if _GAP.fullmatch(line, at):
-        yield " "
+        if terminal:
+            count, ended, gap = count + gap, True, False
+        elif not silent:
+            ended = gap = False
+    return count + (gap or (ended and _GAP.fullmatch(line, at) is not None))
 
 
-@functools.lru_cache(1 << 12)
-def _is_punctuation(token: str) -> bool:
-    return all(unicodedata.category(c)[0] == "P" for c in token)
-
-
-def _count_listed(text: str, listed: tuple[str, ...]) -> int:
-    return len(_listed_pattern(listed).findall(text.lower()))
+def count_bad_words(text: str, listed: tuple[str, ...]) -> int:
+    """Occurrences of the listed words."""
+    return len(_listed_pattern(listed).findall(text.lower())) if listed else 0
 
 
 @functools.cache

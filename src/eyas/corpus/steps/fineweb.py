@@ -28,11 +28,12 @@ def measure(
 ) -> dict[str, float]:
     """Every value of the step. `tokens` is how many tokens the text has."""
     lines = [line for line in text.split("\n") if line.strip()]
+    lengths = list(map(len, lines))
     newlines = text.count("\n")
     count = len(lines) or 1
     return {
-        "punctuated_lines": sum(line[-1] in terminals for line in lines) / count,
-        "short_lines": sum(len(line) <= short_line_characters for line in lines) / count,
+        "punctuated_lines": sum([line[-1] in terminals for line in lines]) / count,
+        "short_lines": sum([length <= short_line_characters for length in lengths]) / count,
         "duplicate_line_characters": later_copies(lines)[1] / ((len(text) - newlines) or 1),
         "newlines_per_word": newlines / (tokens or 1),
     }

@@ -13,28 +13,56 @@ Punctuation is a token but no word. A text without tokens has 0 everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+import re
+from collections.abc import Collection, Sequence
 
-from .words import Words
+import numpy as np
+
+from .words import COUNTED, LETTERS, Words, matching_form
 
 __all__ = ["measure"]
 
-_BULLETS = ("•", "-")
-_ELLIPSES = ("...", "…")
+_SIGNED = re.compile("[\u0590-\u06ff\u0750-\u077f]")
 
 
-def measure(text: str, words: Words, stop_words: Collection[str]) -> dict[str, float]:
-    """Every value of the step."""
-    tokens = len(words.tokens) or 1
-    counted = int(words.counted.sum())
-    lines = text.splitlines() or [""]
+def measure(
+    text: str, lines: Sequence[str], words: Words, stop_words: Collection[str]
+) -> dict[str, float]:
+    """Every value of the step. `lines` are the text's without white space at their ends."""
+    tokens = len(words) or 1
+    counted = (words.flags & COUNTED).astype(np.bool_)
+    n_counted = int(np.count_nonzero(counted))
+    joined = "\n".join(["", *lines, ""])
+    bullets = joined.count("\n•") + joined.count("\n-")
+    ellipses = joined.count("...\n") + joined.count("…\n")
     return {
-        "words": counted,
-        "word_length": int(words.lengths[words.counted].sum()) / (counted or 1),
+        "words": n_counted,
+        "word_length": int(words.lengths[counted].sum()) / (n_counted or 1),
         "hashes": text.count("#") / tokens,
         "ellipses": (text.count("...") + text.count("…")) / tokens,
-        "bullet_lines": sum(s.lstrip().startswith(_BULLETS) for s in lines) / len(lines),
-        "ellipsis_lines": sum(s.rstrip().endswith(_ELLIPSES) for s in lines) / len(lines),
-        "letter_words": int(words.letters.sum()) / tokens,
-        "stop_words": len(set(stop_words).intersection(words.tokens)),
+        "bullet_lines": bullets / (len(lines) or 1),
+        "ellipsis_lines": ellipses / (len(lines) or 1),
+        "letter_words": int(np.count_nonzero(words.flags & LETTERS)) / tokens,
+        "stop_words": _count_stop_words(words, stop_words),
     }
+
+
+def _count_stop_words(words: Words, listed: Collection[str]) -> int:
+    """In Arabic and Hebrew script one word is written with vowel signs or without, with tatweel,
+    with any form of alef: there forms are compared."""
+    if forms := _forms(tuple(listed)):
+        return len(forms.intersection(map(_form, set(words.tokens))))
+    return words.distinct(listed)
+
+
+@functools.cache
+def _forms(listed: tuple[str, ...]) -> frozenset[str]:
+    """Those of a list in such a script; of others none."""
+    return frozenset(map(_form, listed)) if any(map(_SIGNED.search, listed)) else frozenset()
+
+
+@functools.lru_cache(1 << 16)
+def _form(token: str) -> str:
+    """A sign, which has no form, is its own."""
+    return matching_form(token) or token

@@ -17,8 +17,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .words import count_word_tokens
-
 __all__ = ["rewrite"]
 
 _COUNTER = re.compile(
@@ -31,15 +29,15 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 def rewrite(
-    text: str, limits: Mapping[str, Any], split: Callable[[str], list[str]]
+    text: str, limits: Mapping[str, Any], count_words: Callable[[str], int]
 ) -> tuple[str, dict[str, float]]:
-    """The corrected text, and the value of the step. `split` gives a line's tokens."""
+    """The corrected text, and the value of the step. `count_words` counts those of a line."""
     words = removed = 0
     changed = False
     kept = []
     for line in text.split("\n"):
         stripped = line.strip()
-        n_words = count_word_tokens(split(stripped))
+        n_words = count_words(stripped)
         words += n_words
         if not stripped:
             kept.append(line)
@@ -51,7 +49,7 @@ def rewrite(
         else:
             changed = True
             left = _CUT.sub("", stripped).strip()
-            removed += n_words - count_word_tokens(split(left))
+            removed += n_words - count_words(left)
             kept.extend([left] if left else [])
     left = "\n".join(kept)
     if changed:

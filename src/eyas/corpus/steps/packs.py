@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -40,6 +42,7 @@ from .word_lists import read_words
 
 __all__ = ["LanguageRules", "Ruleset", "resolve"]
 
+_log = logging.getLogger("eyas.corpus")
 Limits = Mapping[str, Mapping[str, Any]]
 _EVERYWHERE = ("language", "words", "punctuation")
 _OTHERS = "*"
@@ -101,20 +104,52 @@ class Ruleset:
 
 
 def resolve(corpus: Corpus) -> Ruleset:
-    """The rules of a recipe. Raises UsageError that names a pack or list that cannot be read."""
+    """The rules of a recipe. Raises UsageError that names a pack or list that cannot be read, or
+    limits between which nothing lies; warns of keys whose step does not run."""
     preset = read_table(CorpusPreset, _toml(_presets("corpus", corpus.preset)), corpus.preset)
     stack = _shipped_stack(corpus, preset)
     for name, own in _own_packs(corpus.language_packs).items():
         stack.put_own(name, own)
     steps = corpus.steps or preset.steps
+    _tell_unread(corpus, steps)
     english_only = () if corpus.steps else preset.english_only
     rules = {}
     for name in stack.used(corpus.languages):
         running = tuple(s for s in steps if s not in english_only or name in stack.english)
         limits = functools.reduce(_layered, stack.layers[name])
         rules[name] = LanguageRules(name, running, _pruned(limits, running))
+        _check_order(rules[name])
     kept = {code: name for code, name in stack.codes.items() if name in rules}
     return Ruleset(tuple(steps), rules, kept, {name: stack.scripts[name] for name in rules})
+
+
+def _tell_unread(corpus: Corpus, steps: Iterable[str]) -> None:
+    """Keys for steps that do not run look as if they did something."""
+    tables = {name: dict(table) for name, table in _given(corpus).items()}
+    tables["url"] = {
+        f.name: value
+        for f in dataclasses.fields(corpus.url)
+        if (value := getattr(corpus.url, f.name)) != getattr(Corpus().url, f.name)
+    }
+    unread = [f"{step}.{key}" for step, keys in tables.items() if step not in steps for key in keys]
+    if unread:
+        _log.warning(
+            "%s set in [corpus] without effect: the steps are %s (corpus.preset, corpus.steps)",
+            ", ".join(unread),
+            ", ".join(steps),
+        )
+
+
+def _check_order(rules: LanguageRules) -> None:
+    """No document has between 200 and 100 words."""
+    keys = rules.limits.get("gopher", {})
+    for low, high in (("min_words", "max_words"), ("min_word_length", "max_word_length")):
+        least, most = keys.get(low, 0), keys.get(high, math.inf)
+        if least > most:
+            raise UsageError(
+                f"corpus.gopher: {low} = {least:g} and {high} = {most:g} (pack {rules.pack}) keep "
+                "no document; set both"
+            )
 
 
 @dataclass

@@ -9,26 +9,31 @@ lines) and n-grams only later copies count, and a repeated n-gram skips past its
                                 / characters
     duplicated_n_grams        = characters, without spaces, in later copies of n-grams / characters
 
-The most frequent n-gram is the first among equals. An n-gram is compared by a 64-bit hash of its
-characters, rolled over the document with numpy; no n-gram is ever built as a string. In scripts
-without spaces an n-gram is of `tokens_per_word` x n tokens and is put together without spaces.
+The most frequent n-gram is the first among equals. In scripts without spaces an n-gram is of
+`tokens_per_word` x n tokens and is put together without spaces.
+
+No n-gram is ever built as a string. One is compared by a 64-bit hash of its tokens where spaces
+stand between them, and of its bytes where none do ("a bc" is "ab c" then): a polynomial, taken for
+any stretch from sums over the whole text. Most places repeat nothing, so the longer n-grams are
+looked at only where a shorter one, or their first bytes, occur twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from .words import HASH_BASE, Words
+from .words import Words
 
 __all__ = ["later_copies", "measure"]
 
 _U64 = npt.NDArray[np.uint64]
 _I64 = npt.NDArray[np.int64]
-_BASE = np.uint64(HASH_BASE)
-_SPACE = np.uint64(0x5851F42D4C957F2D)
+_BASE = 0x9E3779B97F4A7C15
+_INVERSE = pow(_BASE, -1, 1 << 64)
+_FIRST_BYTES = 16
 
 
 def measure(text: str, words: Words, tokens_per_word: int) -> dict[str, float]:
@@ -43,14 +48,16 @@ def measure(text: str, words: Words, tokens_per_word: int) -> dict[str, float]:
         "duplicate_lines": lines_again / len(lines),
         "duplicate_line_characters": line_characters / characters,
     }
-    ends = np.concatenate(([0], np.cumsum(words.lengths)))
-    space = tokens_per_word == 1
-    tops = [n * tokens_per_word for n in (2, 3, 4)]
-    for n, (size, hashes) in zip((2, 3, 4), _joined(words, tops, space), strict=True):
-        values[f"top_{n}_gram"] = _most_frequent(hashes, ends, size, space) / characters
+    ends = _ends(words.lengths)
+    stretches = _Stretches("".join(text.replace(" ", "").split()), _ends(words.sizes))
+    spaced = tokens_per_word == 1
+    tops = _spaced_grams(words) if spaced else _grams(stretches, tokens_per_word)
+    for n, hashes in zip((2, 3, 4), tops, strict=True):
+        most = _most_frequent(hashes, ends, n * tokens_per_word, n - 1 if spaced else 0)
+        values[f"top_{n}_gram"] = most / characters
     sizes = [n * tokens_per_word for n in range(5, 11)]
-    for n, (size, hashes) in zip(range(5, 11), _joined(words, sizes, False), strict=True):
-        values[f"duplicated_{n}_grams"] = _later_characters(hashes, ends, size) / characters
+    for n, again in zip(range(5, 11), _later_characters(stretches, ends, sizes), strict=True):
+        values[f"duplicated_{n}_grams"] = again / characters
     return values
 
 
@@ -79,71 +86,119 @@ def later_copies(items: list[str]) -> tuple[int, int]:
     return count, characters
 
 
-def _joined(words: Words, sizes: Iterable[int], space: bool) -> Iterator[tuple[int, _U64]]:
-    """For each size, growing: the hash of that many tokens put together, at every place."""
-    values, powers = words.hashes, words.powers
-    if space:
-        values, powers = values + _SPACE * powers, powers * _BASE
-    hashes, reached = values, 1
-    for size in sizes:
-        while reached < size and len(hashes):
-            hashes = hashes[:-1] * powers[reached:] + values[reached:]
-            reached += 1
-        yield size, hashes
+class _Stretches:
+    """Hashes of the bytes between two tokens, from sums over all bytes before each."""
+
+    def __init__(self, joined: str, ends: _I64) -> None:
+        data = np.frombuffer(joined.encode(errors="surrogatepass"), np.uint8)
+        powers = _powers(len(data) + 1)
+        sums = np.zeros(len(data) + 1, np.uint64)
+        np.cumsum(_BYTE_VALUES[data] * powers[1, :-1], out=sums[1:])
+        self._sums, self._powers, self._ends = sums, powers[0], ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def hashes(self, places: _I64, size: int) -> _U64:
+        """Of the `size` tokens at each place."""
+        start = self._ends[places]
+        return (self._sums[self._ends[places + size]] - self._sums[start]) * self._powers[start]
+
+    def maybe_repeated(self, size: int) -> _I64:
+        """The places at which `size` tokens or more may occur twice: those whose first bytes do,
+        and those of fewer bytes."""
+        start = self._ends[: max(0, len(self) - size + 1)]
+        maybe = self._ends[size:] - start < _FIRST_BYTES
+        start = start[: np.searchsorted(start, self._ends[-1] - _FIRST_BYTES, "right")]
+        first = (self._sums[start + _FIRST_BYTES] - self._sums[start]) * self._powers[start]
+        maybe[: len(first)] |= _repeated(first)
+        return maybe.nonzero()[0]
 
 
-def _repeated(hashes: _U64) -> _I64:
-    """The places, growing, of the n-grams that occur more than once.
-
-    Every place writes itself into the bucket of its hash; where a later place stands afterwards,
-    two share a bucket. Only those are sorted, which are few in most texts."""
-    places = np.arange(len(hashes))
-    buckets = (hashes >> np.uint64(60 - len(hashes).bit_length())).astype(np.int64)
-    last = np.empty(1 << (4 + len(hashes).bit_length()), np.int64)
-    last[buckets] = places
-    later = last[buckets]
-    shared = later != places
-    if not shared.any():
-        return places[:0]
-    shared[later[shared]] = True
-    places = places[shared]
-    values = hashes[places]
-    ordered = np.sort(values)
-    return places[_among(values, ordered[1:][ordered[1:] == ordered[:-1]])]
+def _powers(length: int) -> _U64:
+    """Two rows: the base to each power, and its inverse."""
+    global _known_powers
+    while _known_powers.shape[1] < length:
+        high = _known_powers[:, -1:] * _known_powers[:, 1:2]
+        _known_powers = np.hstack((_known_powers, _known_powers * high))
+    if length <= _KEPT_POWERS < _known_powers.shape[1]:
+        _known_powers = _known_powers[:, :_KEPT_POWERS].copy()
+    return _known_powers[:, :length]
 
 
-def _among(values: _U64, ordered: _U64) -> npt.NDArray[np.bool_]:
-    """Which `values` are in a sorted array."""
-    if not len(ordered):
-        return np.zeros(len(values), np.bool_)
-    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return ordered[at] == values
+_KEPT_POWERS = 1 << 16
+_known_powers = np.array([[1, _BASE], [1, _INVERSE]], np.uint64)
+_BYTE_VALUES = np.random.default_rng(0).integers(0, 1 << 64, 256, np.uint64)
 
 
-def _most_frequent(hashes: _U64, ends: _I64, size: int, space: bool) -> int:
-    """Characters of the most frequent n-gram in all its copies."""
+def _ends(sizes: _I64) -> _I64:
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    return ends
+
+
+def _repeated(hashes: _U64) -> npt.NDArray[np.bool_]:
+    """Which of `hashes` any row holds more than once (and, at worst, some more)."""
+    ordered = np.sort(hashes)
+    repeated = ordered[..., 1:][ordered[..., 1:] == ordered[..., :-1]]
+    if not len(repeated):
+        return np.zeros(hashes.shape, np.bool_)
+    repeated.sort()
+    return repeated[np.searchsorted(repeated[:-1], hashes)] == hashes
+
+
+def _spaced_grams(words: Words) -> Iterator[_U64]:
+    """Hashes of all 2-, 3- and 4-grams with spaces between their tokens."""
+    tokens = (words.rows + 1).astype(np.uint64)
+    hashes = tokens
+    for n in (2, 3, 4):
+        hashes = hashes[:-1] * np.uint64(_BASE) + tokens[n - 1 :]
+        yield hashes
+
+
+def _grams(stretches: _Stretches, tokens_per_word: int) -> Iterator[_U64]:
+    """The same without spaces, where a word is several tokens."""
+    for size in (2 * tokens_per_word, 3 * tokens_per_word, 4 * tokens_per_word):
+        yield stretches.hashes(np.arange(max(0, len(stretches) - size + 1)), size)
+
+
+def _most_frequent(hashes: _U64, ends: _I64, size: int, spaces: int) -> int:
+    """Characters of the most frequent n-gram, the first among equals, in all its copies."""
     if not len(hashes):
         return 0
-    place, count = 0, 1
-    places = _repeated(hashes)
-    if len(places):
-        values = hashes[places]
-        different, counts = np.unique(values, return_counts=True)
-        count = int(counts.max())
-        place = int(places[_among(values, different[counts == count]).argmax()])
-    return (int(ends[place + size] - ends[place]) + (size - 1) * space) * count
+    ordered = np.sort(hashes)
+    bounds = np.append((ordered[1:] != ordered[:-1]).nonzero()[0], len(ordered) - 1)
+    counts = np.diff(bounds, prepend=-1)
+    count = int(counts.max())
+    place = 0
+    if count > 1:
+        most = ordered[bounds[counts == count]]
+        place = int((most[np.searchsorted(most[:-1], hashes)] == hashes).argmax())
+    return (int(ends[place + size] - ends[place]) + spaces) * count
 
 
-def _later_characters(hashes: _U64, ends: _I64, size: int) -> int:
-    """Characters of n-grams that stood before, each skipping past itself."""
-    places = _repeated(hashes)
+def _later_characters(stretches: _Stretches, ends: _I64, sizes: Sequence[int]) -> Iterator[int]:
+    """Of each size, growing: characters of n-grams that stood before, each skipping past itself."""
+    places = stretches.maybe_repeated(sizes[0])
+    last = [int(np.searchsorted(places, len(stretches) - size, "right")) for size in sizes]
+    hashes = np.zeros((len(sizes), len(places)), np.uint64)
+    for row, count, size in zip(hashes, last, sizes, strict=True):
+        row[:count] = stretches.hashes(places[:count], size)
+    repeated = _repeated(hashes)
+    for row, again, count, size in zip(hashes, repeated, last, sizes, strict=True):
+        again = again[:count].nonzero()[0]
+        yield _skipping(row[again].tolist(), places[again], ends, size)
+
+
+def _skipping(hashes: list[int], places: _I64, ends: _I64, size: int) -> int:
     seen: set[int] = set()
     characters = free = 0
-    for value, place in zip(hashes[places].tolist(), places.tolist(), strict=True):
+    lengths = (ends[places + size] - ends[places]).tolist()
+    for value, place, length in zip(hashes, places.tolist(), lengths, strict=True):
         if place < free:
             continue
         if value in seen:
-            characters += int(ends[place + size] - ends[place])
+            characters += length
             free = place + size
         else:
             seen.add(value)

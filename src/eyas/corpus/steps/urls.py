@@ -22,8 +22,9 @@ import os
 import re
 import struct
 import tempfile
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -31,12 +32,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
-from eyas.recipe import Recipe
+from eyas.recipe import Recipe, UsageError
 from eyas.store import Store, StoreError
 
-from .word_lists import entries, read_list
+from .word_lists import entries, entry, read_list
 
 __all__ = ["UrlFilter", "load_url_filter", "normal_host", "put_url_lists"]
 
@@ -48,15 +50,19 @@ _HOST = re.compile(r"[a-z][a-z0-9+.-]*:/+(?:[^/?#\\]*@)?(\[[^\]/?#]*\]|[^/?#:\\]
 _LONGEST = 1000  # no host is longer; of one that claims to be, its end counts
 _WORDS = re.compile(r"[^\W_]+")
 
+_PLAIN = re.compile(rb"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+")  # a line that is a host as it stands
+_PIECE = 1 << 17  # hashes
+
 Found = tuple[str, float | None, str]
+_List = Callable[[], Iterable[bytes]]  # its content from the start, in pieces of whole lines
 
 
 def put_url_lists(recipe: Recipe, store: Store) -> dict[str, Any]:
     """The resolved `[corpus.url]`: words, curated domains, and the key of the block-list's object,
     which is written where it is missing. Raises UsageError for a list that cannot be read."""
     keys = recipe.corpus.url
-    lists = [_shipped("domains")] if keys.default_lists else []
-    lists += [read_list(source) for source in keys.blocklist]
+    lists: list[_List] = [lambda: [_shipped("domains")]] if keys.default_lists else []
+    lists += [functools.partial(read_list, source) for source in keys.blocklist]
     curated = [*_entries("curated"), *keys.curated] if keys.exclude_curated else []
     return {
         "domains": _put_domains(store, lists) if lists else None,
@@ -173,7 +179,7 @@ def _words(kind: str, source: str) -> list[str]:
 
 
 def _entries(kind: str) -> list[str]:
-    return list(entries(_shipped(kind)))
+    return list(entries([_shipped(kind)]))
 
 
 @functools.cache
@@ -181,33 +187,66 @@ def _shipped(kind: str) -> bytes:
     return (resources.files("eyas") / "presets" / "urls" / f"{kind}.txt").read_bytes()
 
 
-def _put_domains(store: Store, lists: Sequence[bytes]) -> str:
+def _put_domains(store: Store, lists: Sequence[_List]) -> str:
     """The key of the hashed lists; named by their content, so that it is hashed once."""
-    content = hashlib.sha256(struct.pack("<I", _VERSION))
-    for data in lists:
-        content.update(hashlib.sha256(data).digest())
-    key = f"corpus/lists/{content.hexdigest()[:32]}.bin"
+    key = _list_key(lists)
     if store.stat(key) is None:
-        store.put(key, _packed(entry for data in lists for entry in entries(data)))
+        values = _hashes(piece for pieces in lists for piece in pieces())
+        if _list_key(lists) != key:
+            raise UsageError(
+                "a block-list of [corpus.url] was changed while it was read; run again"
+            )
+        store.put_chunks(key, _packed(values))
     return key
 
 
-def _packed(lines: Iterable[str]) -> bytes:
-    ignored = 0
+def _list_key(lists: Iterable[_List]) -> str:
+    content = hashlib.sha256(struct.pack("<I", _VERSION))
+    for pieces in lists:
+        digest = hashlib.sha256()
+        for piece in pieces():
+            digest.update(piece)
+        content.update(digest.digest())
+    return f"corpus/lists/{content.hexdigest()[:32]}.bin"
 
-    def hashed() -> Iterator[int]:
-        nonlocal ignored
-        for line in lines:
-            if domain := _domain(line):
-                yield _hash(domain)
+
+def _packed(values: npt.NDArray[np.uint64]) -> Iterator[bytes]:
+    """The object, in pieces: millions of hashes are held once."""
+    check, size = xxhash.xxh3_128(), 0
+    for piece in _distinct(values):
+        check.update(piece)
+        size += len(piece)
+    yield _HEADER.pack(_MAGIC, _VERSION, size // 8, check.digest())
+    yield from _distinct(values)
+
+
+def _hashes(pieces: Iterable[bytes]) -> npt.NDArray[np.uint64]:
+    """Of the domain of each line, sorted."""
+    found, ignored = array("Q"), 0
+    plain, digest, add = _PLAIN.fullmatch, xxhash.xxh3_64_intdigest, found.append
+    for line in (line.strip() for piece in pieces for line in piece.split(b"\n")):
+        if plain(line):
+            add(digest(line))
+        elif name := entry(line):
+            if domain := _domain(name):
+                add(_hash(domain))
             else:
                 ignored += 1
-
-    values = np.unique(np.fromiter(hashed(), "<u8")).tobytes()
     if ignored:
         _log.warning("%d lines of the block-lists are no domains and block nothing", ignored)
-    check = xxhash.xxh3_128_digest(values)
-    return _HEADER.pack(_MAGIC, _VERSION, len(values) // 8, check) + values
+    values = np.frombuffer(found, np.uint64)
+    values.sort()
+    return values
+
+
+def _distinct(values: npt.NDArray[np.uint64]) -> Iterator[bytes]:
+    """Sorted values, each once, little endian."""
+    for start in range(0, len(values), _PIECE):
+        piece = values[start : start + _PIECE]
+        new = np.ones(len(piece), bool)
+        np.not_equal(piece[1:], piece[:-1], out=new[1:])
+        new[0] = not start or piece[0] != values[start - 1]
+        yield piece[new].astype("<u8").tobytes()
 
 
 def _mapped(store: Store, key: str) -> Sequence[int]:

@@ -6,8 +6,8 @@ what is left parts at hyphens, slashes and the like between letters (well, -, kn
 Numbers, URLs, initials and titles stay whole (1,000, v1.2, 10:30, e.g., Mr.); English contractions
 and French and Italian elisions part (do, n't; l', eau). Scripts that are written without spaces
 (Han, Kana, Thai, Lao, Khmer, Burmese) give one token a character, its marks with it; the language
-packs say how many of those make a word. German, Spanish, Portuguese and the Nordic languages keep
-hyphened words whole in spaCy and not here.
+packs say how many of those make a word, and what else stays whole in a language (`Style`): as spaCy
+has it, in German a word with a hyphen, 3. and usw. For spaCy "):" is a face and one token.
 
 No token holds white space, so a text is cut at white space first and each piece is looked up: most
 pieces of a text are words that the process has seen. What is remembered is bounded and changes no
@@ -25,11 +25,12 @@ folded, so two copies that differ only in those match.
 from __future__ import annotations
 
 import itertools
-import random
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +39,15 @@ import regex
 from .punctuation import SIGNS, TERMINALS
 
 __all__ = [
-    "HASH_BASE",
+    "COUNTED",
+    "LETTERS",
+    "PUNCTUATION",
+    "WORD",
+    "Style",
     "Words",
-    "count_word_tokens",
     "count_words",
     "describe",
+    "describe_pieces",
     "is_unspaced",
     "is_word",
     "matching_form",
@@ -70,19 +75,25 @@ _SUFFIX = regex.compile(  # (?r): searched from the end
     rf"|(?<=[\d{_SMALL}%²+\-\p{{Po}}\p{{Ps}}\p{{Pe}}{_QUOTES}])\.|(?<=[{_CAPITAL}][{_CAPITAL}])\.)$",
     regex.V1,
 )
-_INFIX = regex.compile(
-    rf"(\.\.+|…|[\p{{So}}--[°]]|(?<=\d)[+\-*^](?=[\d-])|(?<={_LETTER}),(?={_LETTER})"
-    rf"|(?<=[{_SMALL}{_QUOTES}])\.(?=[{_CAPITAL}{_QUOTES}])"
-    rf"|(?<=[\p{{L}}\p{{M}}\d])(?:---?|[-–—~]|[:<>=/])(?={_LETTER}))",
-    regex.V1,
+_INFIX, _INFIX_BUT_HYPHENS = (
+    regex.compile(
+        rf"(\.\.+|…|[\p{{So}}--[°]]|(?<=\d)[{between_digits}](?=[\d-])|(?<={_LETTER}),(?={_LETTER})"
+        rf"|(?<=[{_SMALL}{_QUOTES}])\.(?=[{_CAPITAL}{_QUOTES}])"
+        rf"|(?<=[\p{{L}}\p{{M}}\d])(?:{hyphens}|[:<>=/])(?={_LETTER}))",
+        regex.V1,
+    )
+    for between_digits, hyphens in ((r"+\-*^", "---?|[-–—~]"), ("+*^", "--"))
 )
+_ORDINAL = regex.compile(r"[\w.\-/]*\d\.")
+_TITLES = "Mr Mrs Ms Dr Prof St Jr Sr Inc Ltd Corp Co Gen Gov Rev Sen vs Ph.D".split()
 _WHOLE = regex.compile(
-    r"(?:\p{L}\.)+|and/or|(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Inc|Ltd|Corp|Co|Gen|Gov|Rev|Sen|vs|Ph\.D)\."
+    rf"(?:\p{{L}}\.)+|and/or|(?:{'|'.join(map(regex.escape, _TITLES))})\."
     r"|[a-z]+://[^\s<>\"]*[\w/=]|(?:[\w-]+\.)+[a-z]{2,}(?:[:/?#][^\s<>\"]*[\w/=])?",
     regex.V1,
 )
 _PLAIN = regex.compile(r"[\w\p{M}]+|[^\w\s\p{M}]")
 _LONGEST = 256
+_PLAIN_ENDS = frozenset(",;:!?)")
 # Tatweel, Arabic vowel and Quranic signs, Hebrew points.
 _FOLDED_AWAY = re.compile(
     "[\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u0591-\u05c7]"
@@ -90,96 +101,167 @@ _FOLDED_AWAY = re.compile(
 _ALEF = str.maketrans("أإآٱى", "ااااي")
 
 
-def split_words(text: str) -> list[str]:
+@dataclass(frozen=True)
+class Style:
+    """What stays one token in a language: words with a hyphen; a number with the full stop that
+    makes it an ordinal; these words and abbreviations, each with its signs."""
+
+    keep_hyphens: bool = False
+    keep_ordinals: bool = False
+    whole_words: tuple[str, ...] = ()
+
+
+_PLAIN_STYLE = Style()
+
+
+def split_words(text: str, style: Style = _PLAIN_STYLE) -> list[str]:
     """All tokens of `text` in order, punctuation included; white space is none."""
-    return list(itertools.chain.from_iterable(map(_PIECES.__getitem__, text.split())))
-
-
-class _Pieces(dict[str, tuple[str, ...]]):
-    """The tokens of each piece between white space, remembered for the short ones. (Tuples of
-    strings are nothing that the garbage collector walks through again and again.)"""
-
-    def __missing__(self, piece: str) -> tuple[str, ...]:
-        if piece.isalpha() and not is_unspaced(piece):
-            tokens: tuple[str, ...] = (piece,)
-        else:
-            parts = enumerate(_UNSPACED_SIGN.split(piece))
-            tokens = tuple(
-                token for n, part in parts for token in ((part,) if n % 2 else _split_piece(part))
-            )
-        if len(piece) <= _REMEMBERED_LENGTH:
-            if len(self) >= _REMEMBERED:
-                self.clear()
-            self[piece] = tokens
-        return tokens
-
-
-_REMEMBERED = 1 << 17
-_REMEMBERED_LENGTH = 32
-_PIECES = _Pieces()
+    return list(describe_pieces([text.split()], style)[0].tokens)
 
 
 @dataclass(frozen=True)
 class Words:
-    """Tokens and, for each: its characters; whether it counts as a word under the published rules
-    (any character outside `SIGNS`) and holds a letter; its hash and HASH_BASE to its bytes."""
+    """Tokens as rows of a table of tokens."""
 
-    tokens: Sequence[str]
-    lengths: npt.NDArray[np.int64]
-    counted: npt.NDArray[np.bool_]
-    letters: npt.NDArray[np.bool_]
-    hashes: npt.NDArray[np.uint64]
-    powers: npt.NDArray[np.uint64]
+    table: _Table
+    rows: npt.NDArray[np.int32]
+
+    @property
+    def tokens(self) -> Iterator[str]:
+        return map(self.table.tokens.__getitem__, self.rows.tolist())
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Characters of each token."""
+        return np.frombuffer(self.table.lengths, np.int32)[self.rows].astype(np.int64)
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Bytes of each token."""
+        return np.frombuffer(self.table.sizes, np.int32)[self.rows].astype(np.int64)
+
+    @cached_property
+    def flags(self) -> npt.NDArray[np.uint8]:
+        """`COUNTED`, `LETTERS`, `WORD` and `PUNCTUATION` of each token, added up."""
+        return np.frombuffer(self.table.flags, np.uint8)[self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def among(self, tokens: Iterable[str]) -> npt.NDArray[np.bool_]:
+        """Whether each is one of `tokens`."""
+        wanted = np.zeros(len(self.table.tokens), np.bool_)
+        wanted[[self.table[token] for token in tokens if token in self.table]] = True
+        return wanted[self.rows]
+
+    def distinct(self, tokens: Iterable[str]) -> int:
+        """How many different ones of `tokens` are there."""
+        there = np.zeros(len(self.table.tokens), np.bool_)
+        there[self.rows] = True
+        return int(there[[self.table[t] for t in set(tokens) if t in self.table]].sum())
+
+
+COUNTED = 1  # a word under the published rules: any character outside `SIGNS`
+LETTERS = 2  # holds a letter
+WORD = 4  # `is_word`
+PUNCTUATION = 8  # punctuation only, as Unicode has it
 
 
 def describe(tokens: Sequence[str]) -> Words:
     """What the rules need to know of `tokens`."""
-    global _vocabulary
-    if len(_vocabulary) > _REMEMBERED:
-        _vocabulary = _Vocabulary()
-    table = _vocabulary
-    ids = np.fromiter(map(table.__getitem__, tokens), np.int64, len(tokens))
-    return Words(
-        *(tokens, table.lengths[ids], table.counted[ids]),
-        *(table.letters[ids], table.hashes[ids], table.powers[ids]),
-    )
+    table = _table(_PLAIN_STYLE)
+    return Words(table, np.fromiter(map(table.__getitem__, tokens), np.int32, len(tokens)))
 
 
-class _Vocabulary(dict[str, int]):
-    """Token to its row in the arrays, which are longer than they need to be."""
+def describe_pieces(
+    lines: Sequence[Sequence[str]], style: Style = _PLAIN_STYLE
+) -> tuple[Words, npt.NDArray[np.int64]]:
+    """The tokens of lines that were cut at white space, and how many each line has."""
+    table = _table(style)
+    pieces = np.fromiter(map(len, lines), np.int64, len(lines))
+    found = map(table.pieces.__getitem__, itertools.chain.from_iterable(lines))
+    at = np.fromiter(found, np.int32, int(pieces.sum()))
+    counts = np.frombuffer(table.counts, np.int32)[at]
+    ends = np.cumsum(counts)
+    first = np.frombuffer(table.starts, np.int32)[at] - ends + counts
+    rows = np.frombuffer(table.rows, np.int32)[np.repeat(first, counts) + np.arange(counts.sum())]
+    before = np.concatenate((_NONE, ends))[np.cumsum(pieces)]
+    return Words(table, rows), np.diff(before, prepend=0)
 
-    def __init__(self) -> None:
-        self.lengths = np.zeros(1024, np.int64)
-        self.counted = np.zeros(1024, np.bool_)
-        self.letters = np.zeros(1024, np.bool_)
-        self.hashes = np.zeros(1024, np.uint64)
-        self.powers = np.zeros(1024, np.uint64)
+
+class _Table(dict[str, int]):
+    """Token to its row in the arrays, and each piece between white space to its tokens.
+
+    What is known of a token is worked out once. Rows are only added, so an array of rows stays
+    right for as long as it lives; a full table makes room for a new one between two texts."""
+
+    def __init__(self, style: Style) -> None:
+        self.tokens: list[str] = []
+        self.lengths, self.sizes, self.flags = array("i"), array("i"), array("B")
+        self.starts, self.counts, self.words = array("i"), array("i"), array("i")
+        self.rows = array("i")
+        self.pieces = _Pieces(self, style)
+        self.characters = 0
 
     def __missing__(self, token: str) -> int:
-        row = len(self)
-        if row == len(self.lengths):
-            for name in ("lengths", "counted", "letters", "hashes", "powers"):
-                setattr(self, name, np.resize(getattr(self, name), 2 * row))
-        self.lengths[row] = len(token)
-        self.counted[row] = not SIGNS.issuperset(token)
-        self.letters[row] = token[:1].isalpha() or any(map(str.isalpha, token))
-        self.hashes[row], self.powers[row] = _polynomial(token)
-        self[token] = row
+        row = self[token] = len(self.tokens)
+        self.tokens.append(token)
+        self.characters += len(token)
+        self.lengths.append(len(token))
+        if token.isascii():
+            self.sizes.append(len(token))
+        else:
+            self.sizes.append(len(token.encode(errors="surrogatepass")))
+        self.flags.append(_flags(token))
         return row
 
 
-def _polynomial(token: str) -> tuple[int, int]:
-    value, power = 0, 1
-    for byte in token.encode(errors="surrogatepass"):
-        value = (value * HASH_BASE + _BYTE_VALUES[byte]) & _MASK
-        power = (power * HASH_BASE) & _MASK
-    return value, power
+class _Pieces(dict[str, int]):
+    """Piece to its number in the table's `starts`, `counts` and `words`."""
+
+    def __init__(self, table: _Table, style: Style) -> None:
+        self._table, self._split = table, _Splitter(style)
+
+    def __missing__(self, piece: str) -> int:
+        table, number = self._table, len(self)
+        tokens = self._split.piece(piece)
+        table.starts.append(len(table.rows))
+        table.counts.append(len(tokens))
+        rows = list(map(table.__getitem__, tokens))
+        table.rows.extend(rows)
+        table.words.append(sum([table.flags[row] & WORD for row in rows]) // WORD)
+        table.characters += len(piece)
+        self[piece] = number
+        return number
 
 
-HASH_BASE = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
-_BYTE_VALUES = tuple(map(random.Random(0).getrandbits, itertools.repeat(64, 256)))  # noqa: S311
-_vocabulary = _Vocabulary()
+def _flags(token: str) -> int:
+    if token.isalpha():
+        return COUNTED * (not SIGNS.issuperset(token)) + LETTERS + WORD
+    return (
+        COUNTED * (not SIGNS.issuperset(token))
+        + LETTERS * any(map(str.isalpha, token))
+        + WORD * is_word(token)
+        + PUNCTUATION * all(unicodedata.category(c)[0] == "P" for c in token)
+    )
+
+
+def _table(style: Style) -> _Table:
+    known = _tables.values()
+    if (
+        sum(len(table.pieces) for table in known) > _REMEMBERED
+        or sum(table.characters for table in known) > _REMEMBERED_CHARACTERS
+    ):
+        _tables.clear()
+    if style not in _tables:
+        _tables[style] = _Table(style)
+    return _tables[style]
+
+
+_REMEMBERED = 1 << 17
+_REMEMBERED_CHARACTERS = 1 << 22
+_NONE = np.zeros(1, np.int64)
+_tables: dict[Style, _Table] = {}
 
 
 def is_word(token: str) -> bool:
@@ -192,27 +274,11 @@ def is_unspaced(text: str) -> bool:
     return not text.isascii() and _UNSPACED_SIGN.search(text) is not None
 
 
-def count_words(text: str) -> int:
+def count_words(text: str, style: Style = _PLAIN_STYLE) -> int:
     """As the corpus counts them: tokens that are not punctuation only."""
-    return count_word_tokens(split_words(text))
-
-
-def count_word_tokens(tokens: Iterable[str]) -> int:
-    """How many of `tokens` are not punctuation only."""
-    return sum(map(_WORDNESS.__getitem__, tokens))
-
-
-class _Wordness(dict[str, bool]):
-    """`is_word` of tokens, remembered."""
-
-    def __missing__(self, token: str) -> bool:
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        self[token] = found = is_word(token)
-        return found
-
-
-_WORDNESS = _Wordness()
+    table = _table(style)
+    numbers = list(map(table.pieces.__getitem__, text.split()))
+    return sum(map(table.words.__getitem__, numbers))
 
 
 def matching_form(token: str) -> str:
@@ -230,21 +296,59 @@ def _is_word_character(character: str) -> bool:
     return character.isalnum() or unicodedata.category(character)[0] == "M"
 
 
-def _split_piece(piece: str) -> list[str]:
-    """Signs off both ends, then apart at signs that part. What is too long for a word only parts
-    into letters and signs, so that a page cannot make this slow."""
-    if len(piece) > _LONGEST:
-        return _PLAIN.findall(piece)
-    before: list[str] = []
-    behind: list[str] = []
-    while piece and not _WHOLE.fullmatch(piece):
-        if found := _PREFIX.match(piece):
-            before.append(found[0])
-            piece = piece[found.end() :]
-        elif found := _SUFFIX.search(piece):
-            behind.append(found[0])
-            piece = piece[: found.start()]
-        else:
-            before += filter(None, _INFIX.split(piece))
-            piece = ""
-    return [*before, *([piece] if piece else []), *reversed(behind)]
+class _Splitter:
+    """Cuts what stands between white space into tokens."""
+
+    def __init__(self, style: Style) -> None:
+        self._infix = _INFIX_BUT_HYPHENS if style.keep_hyphens else _INFIX
+        self._ordinals = style.keep_ordinals
+        self._whole = frozenset(style.whole_words)
+
+    def piece(self, piece: str) -> Sequence[str]:
+        """The tokens of a piece; the common kinds without a look at any pattern."""
+        if piece.isascii():
+            body = piece[:-1]
+            if piece.isalpha() or piece in self._whole:
+                return (piece,)
+            stop = piece[-1] == "." and len(body) > 1 and body[-2:].islower()
+            if body.isalpha() and (piece[-1] in _PLAIN_ENDS or (stop and body not in _TITLES)):
+                return body, piece[-1]
+            return self._part(piece)
+        parts = _UNSPACED_SIGN.split(piece)
+        if len(parts) == 1:
+            return (piece,) if piece.isalpha() else self._part(piece)
+        return [
+            token
+            for n, part in enumerate(parts)
+            for token in ((part,) if n % 2 else self._part(part))
+        ]
+
+    def _part(self, piece: str) -> list[str]:
+        """Signs off both ends, then apart at signs that part. What is too long for a word only
+        parts into letters and signs, so that a page cannot make this slow."""
+        if len(piece) > _LONGEST:
+            return _PLAIN.findall(piece)
+        before: list[str] = []
+        behind: list[str] = []
+        while piece and not self._is_whole(piece):
+            if found := _PREFIX.match(piece):
+                before.append(found[0])
+                piece = piece[found.end() :]
+            elif found := _SUFFIX.search(piece):
+                behind.append(found[0])
+                piece = piece[: found.start()]
+            else:
+                before += filter(None, self._infix.split(piece))
+                piece = ""
+        tokens = [*before, *([piece] if piece else []), *reversed(behind)]
+        for at in range(len(tokens) - 1, 0, -1):
+            if tokens[at] == ":" and tokens[at - 1] == ")":
+                tokens[at - 1 : at + 1] = ["):"]
+        return tokens
+
+    def _is_whole(self, piece: str) -> bool:
+        return (
+            piece in self._whole
+            or _WHOLE.fullmatch(piece) is not None
+            or (self._ordinals and _ORDINAL.fullmatch(piece) is not None)
+        )
