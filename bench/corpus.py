@@ -12,8 +12,10 @@ manifest; the plain row leaves out the stages of the first two. Peak memory is t
 ours (the coordinator's is in the JSON line), of its one process for datatrove.
 
 English only, since datatrove has one set of limits for all languages. With the same extractor the
-documents kept differ where the language does: ours looks at the first 1,000 characters. With
-trafilatura its versions differ, and so do the texts.
+documents kept differ in three pages of 440: two where the language does (ours looks at the first
+1,000 characters), one with lines of nothing but white space (ours cleans them away, datatrove
+counts them as duplicates). With trafilatura versions and settings differ, and so do the texts;
+datatrove's also between copies of one page, since it calls it with `deduplicate`.
 
 Inputs: `bench/corpus_inputs.py`. datatrove's environment: see
 `bench/requirements.txt`; without it only our rows are printed. Ends with one JSON line.

@@ -9,9 +9,23 @@ from pathlib import Path
 
 from tests.texts import page, write_html, write_jsonl
 
-__all__ = ["SHARED", "html_of", "member", "record", "response", "write_crawl", "write_warc"]
+__all__ = [
+    "SHARED",
+    "gzipped",
+    "html_of",
+    "member",
+    "record",
+    "response",
+    "write_crawl",
+    "write_warc",
+]
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "warc"
+
+
+def gzipped(data: bytes, level: int = 9) -> bytes:
+    """A gzip member without the time of day, so that a test is the same in every process."""
+    return gzip.compress(data, level, mtime=0)
 
 
 def html_of(text: str, title: str = "A page") -> bytes:
@@ -43,12 +57,12 @@ def record(url: str, block: bytes, kind: str = "response", lie: int = 0) -> byte
 def member(number: int, lie: int = 0) -> bytes:
     """The gzip member of a small record with the URL http://x/<number>."""
     block = response(html_of(page(number)))
-    return gzip.compress(record(f"http://x/{number}", block, lie=lie), mtime=0)
+    return gzipped(record(f"http://x/{number}", block, lie=lie))
 
 
 def write_warc(path: Path, pages: Sequence[tuple[str, bytes]]) -> Path:
     """A .warc.gz of HTML pages by URL."""
-    members = (gzip.compress(record(url, response(body)), mtime=0) for url, body in pages)
+    members = (gzipped(record(url, response(body))) for url, body in pages)
     path.write_bytes(b"".join(members))
     return path
 

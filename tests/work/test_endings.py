@@ -75,6 +75,36 @@ def test_a_parent_that_ends_leaves_no_worker_and_loses_no_finished_shard(
     assert set(again) == {"s1", "s2", "s3", "s4", "s5"}
 
 
+_PAUSING = """
+import sys
+from eyas.store import open_store
+from eyas.work import Engine, Shard, Stage, Workers, run_stage
+shards = [Shard(f"s{n}", params={"number": n, "count": 2}) for n in range(2)]
+with Workers(open_store(sys.argv[1]), Engine(workers=2)) as workers:
+    for result in run_stage(workers, Stage("pause", 1, "tests.work.stages:meet"), shards):
+        print(result.facts["pid"], flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_workers_between_two_stages_end_with_a_killed_parent(
+    folder_store: Store, marks: Path
+) -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    with subprocess.Popen(
+        [sys.executable, "-c", _PAUSING, folder_store.url],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as parent:
+        assert parent.stdout is not None
+        idle = {int(parent.stdout.readline()) for _ in range(2)}
+        assert len(idle) == 2
+        assert all(map(alive, idle))
+        parent.kill()
+    wait_until(lambda: not any(map(alive, idle)))
+
+
 def test_an_interrupted_worker_leaves_no_half_written_file(
     folder_store: Store, marks: Path, start: Callable[[str], subprocess.Popen[bytes]]
 ) -> None:

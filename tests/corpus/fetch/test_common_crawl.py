@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from typing import cast
 
 import pytest
-from tests.corpus.crawl import member
+from tests.corpus.crawl import gzipped, member
 from tests.corpus.reading.web import Site, serve
 
 from eyas.corpus.fetch.common_crawl import crawl_files
@@ -25,7 +24,7 @@ PATHS = [
 
 
 def listed(lines: list[str]) -> bytes:
-    return gzip.compress("\n".join(lines).encode())
+    return gzipped("\n".join(lines).encode())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import brotli
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.corpus.crawl import html_of, record, response
+from tests.corpus.crawl import gzipped, html_of, record, response
 from tests.corpus.reading.memory import megabytes_more
 from tests.texts import page
 
@@ -66,20 +66,20 @@ def cases() -> list[Case]:
     lines = [line(n) for n in numbers]
     packed = {
         "a.warc": warc,
-        "b.warc.gz": [gzip.compress(r) for r in warc],
+        "b.warc.gz": [gzipped(r) for r in warc],
         "c.warc.zst": [zstd(r) for r in warc],
-        "d.warc.gz": [gzip.compress(b"".join(warc))],
+        "d.warc.gz": [gzipped(b"".join(warc))],
         "e.warc.zst": [zstd(b"".join(warc))],
-        "f.wet.gz": [gzip.compress(r) for r in wet],
+        "f.wet.gz": [gzipped(r) for r in wet],
         "g.arc": [arc(n) for n in numbers],
-        "h.arc.gz": [gzip.compress(arc(n)) for n in numbers],
+        "h.arc.gz": [gzipped(arc(n)) for n in numbers],
         "i.jsonl": lines,
-        "j.jsonl.gz": [gzip.compress(b"".join(lines))],
+        "j.jsonl.gz": [gzipped(b"".join(lines))],
         "k.jsonl.zst": [zstd(b"".join(lines))],
-        "l.html.gz": [gzip.compress(html_of(page(1)))],
+        "l.html.gz": [gzipped(html_of(page(1)))],
         "m.parquet": [parquet()],
-        "n.warc.gz": [gzip.compress(warc[n] + warc[n + 1]) for n in range(0, RECORDS, 2)],
-        "o.warc.gz": [gzip.compress(block) for block in blocks(b"".join(warc))],
+        "n.warc.gz": [gzipped(warc[n] + warc[n + 1]) for n in range(0, RECORDS, 2)],
+        "o.warc.gz": [gzipped(block) for block in blocks(b"".join(warc))],
         "p.warc.zst": [zstd(block) for block in blocks(b"".join(warc))],
     }
     whole = {"d.warc.gz", "e.warc.zst", "j.jsonl.gz", "k.jsonl.zst", "l.html.gz", "m.parquet"}
@@ -234,7 +234,7 @@ ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
     "br": lambda b: brotli.compress(b, quality=1),
     "zstd": zstd,
     "identity": bytes,
-    "gzip, br": lambda b: brotli.compress(gzip.compress(b), quality=1),
+    "gzip, br": lambda b: brotli.compress(gzipped(b), quality=1),
     "nonsense": bytes,
 }
 CHARSETS = ("utf-8", "utf-16", "windows-1256", "shift_jis", "\x80\xff", "idna", "x" * 500, "gbk")
@@ -267,7 +267,7 @@ def bad_response(chance: random.Random) -> bytes:
 
 def respond(store: Store, folder: Path, seeds: Sequence[int]) -> None:
     blocks = [bad_response(random.Random(seed)) for seed in seeds]
-    members = [gzip.compress(record(f"http://x/{n}", b), 1) for n, b in enumerate(blocks)]
+    members = [gzipped(record(f"http://x/{n}", b), 1) for n, b in enumerate(blocks)]
     found = read(store, folder, "a.warc.gz", b"".join(members))
     assert [item.url for item in found] == [f"http://x/{n}" for n in range(len(blocks))]
     for item in found:
@@ -310,8 +310,8 @@ def bombs(megabytes: int) -> dict[str, bytes]:
     )
     assert b": %d\r\n" % size in head
     return {
-        "body.warc.gz": gzip.compress(record("http://x/0", web), 1),
-        "record.warc.gz": gzip.compress(head) + bomb,  # the claimed bytes are a member of their own
+        "body.warc.gz": gzipped(record("http://x/0", web), 1),
+        "record.warc.gz": gzipped(head) + bomb,  # the claimed bytes are a member of their own
         "noise.warc.gz": bomb,
         "a.html.gz": bomb,
         "a.jsonl.gz": bomb,

@@ -11,7 +11,7 @@ from pathlib import Path
 import brotli
 import pyarrow as pa
 import pytest
-from tests.corpus.crawl import html_of, member, record, response
+from tests.corpus.crawl import gzipped, html_of, member, record, response
 
 from eyas.corpus.reading.decode import TooLarge, decode_content, decode_text
 from eyas.corpus.reading.inputs import InputChanged, InputFile
@@ -80,13 +80,13 @@ def test_chunks_that_end_early_are_broken(chunks: bytes) -> None:
 
 
 def test_gzip_content_of_several_members_is_read_whole() -> None:
-    packed = gzip.compress(b"<html>") + gzip.compress(b"text")
+    packed = gzipped(b"<html>") + gzipped(b"text")
     assert decode_content(packed, "gzip", False, LIMIT) == b"<html>text"
 
 
 def test_a_truncated_html_file_is_broken(folder_store: Store, tmp_path: Path) -> None:
     path = tmp_path / "a.html.gz"
-    path.write_bytes(gzip.compress(html_of("Some words. " * 500))[:-9])
+    path.write_bytes(gzipped(html_of("Some words. " * 500))[:-9])
     assert reasons(read(folder_store, path)) == ["broken"]
 
 
@@ -195,7 +195,7 @@ def test_a_page_is_too_large_from_the_first_byte_past_the_limit(
     assert reasons(read(folder_store, page, len(body))) == [""]
     assert reasons(read(folder_store, page, len(body) - 1)) == ["too_large"]
     packed = tmp_path / "b.html.gz"
-    packed.write_bytes(gzip.compress(body * 9))
+    packed.write_bytes(gzipped(body * 9))
     (refused,) = read(folder_store, packed, len(body))
     assert refused == Refused(str(packed), 0, str(packed), "too_large", len(body) + 1)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 from fastwarc.stream_io import ZstdWriter, zstd_train_dictionary_from_samples
-from tests.corpus.crawl import SHARED, html_of, member, record, response
+from tests.corpus.crawl import SHARED, gzipped, html_of, member, record, response
 from tests.texts import page
 
 from eyas.corpus.reading.records import Broken, Record, walk_records
@@ -56,10 +56,10 @@ def test_every_record_comes_with_the_offset_of_its_own_gzip_member() -> None:
 def test_all_framings_hold_the_same_records(framing: str) -> None:
     records = [plain(n) for n in range(4)]
     data = {
-        "gzip": lambda: b"".join(gzip.compress(r) for r in records),
+        "gzip": lambda: b"".join(gzipped(r) for r in records),
         "plain": lambda: b"".join(records),
         "zstd": lambda: b"".join(pa.compress(r, codec="zstd", asbytes=True) for r in records),
-        "one gzip member": lambda: gzip.compress(b"".join(records)),
+        "one gzip member": lambda: gzipped(b"".join(records)),
     }[framing]()
     found = walk(data)
     assert urls(found) == x(0, 1, 2, 3)
@@ -69,7 +69,7 @@ def test_all_framings_hold_the_same_records(framing: str) -> None:
 
 def gzip_blocks(data: bytes, size: int) -> list[bytes]:
     """As bgzip and pgzip pack: members of a size, and an empty one behind them."""
-    return [gzip.compress(data[n : n + size]) for n in range(0, len(data) + size, size)]
+    return [gzipped(data[n : n + size]) for n in range(0, len(data) + size, size)]
 
 
 def zstd_blocks(data: bytes, size: int) -> list[bytes]:
@@ -152,7 +152,7 @@ def test_a_file_cut_in_its_last_record_says_truncated() -> None:
 
 
 def test_a_truncated_file_of_one_gzip_member_keeps_what_came_before() -> None:
-    data = gzip.compress(b"".join(plain(n) for n in range(5)))
+    data = gzipped(b"".join(plain(n) for n in range(5)))
     found = walk(data[: len(data) - len(data) // 4])
     assert len(urls(found)) >= 2
     assert urls(found) == x(*range(len(urls(found))))
@@ -168,7 +168,7 @@ def test_what_is_no_archive_is_no_crash(data: bytes) -> None:
 
 def test_a_large_record_is_cut_and_the_next_one_read() -> None:
     big = record("http://x/big", response(b"<html>" + b"a" * (3 * LIMIT)))
-    found = walk(gzip.compress(big) + member(1))
+    found = walk(gzipped(big) + member(1))
     assert urls(found) == ["http://x/big", "http://x/1"]
     assert isinstance(found[0], Record)
     assert len(found[0].block) == LIMIT < found[0].length

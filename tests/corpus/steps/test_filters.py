@@ -25,6 +25,7 @@ ENGLISH, ARABIC = RULESET.for_language("en"), RULESET.for_language("ar")
 words_of = st.integers(1, 30).flatmap(
     lambda size: st.lists(st.sampled_from([f"w{n}" for n in range(size)]), max_size=120)
 )
+run_together = st.lists(st.sampled_from(["a", "aa", "ab", "b", "a" * 9, "ba" * 9]), max_size=60)
 
 
 def only(*steps: str, rules: LanguageRules = ENGLISH, **limits: Any) -> LanguageRules:
@@ -47,7 +48,7 @@ def fillers(count: int, length: int = 5) -> list[str]:
 # Repetition
 
 
-@given(words_of, st.sampled_from([1, 2]))
+@given(words_of | run_together, st.sampled_from([1, 2]))
 def test_ngram_shares_are_those_of_the_plain_definition(words: list[str], per_word: int) -> None:
     text = " ".join(words) or "-"
     values = repetition.measure(text, describe(words), per_word)
@@ -202,6 +203,9 @@ def test_c4_finds_listed_words_as_whole_words_and_unspaced_ones_anywhere() -> No
         ("One. Two! Three? Four", 4),
         ("Mr. Hill paid 3.50, e.g. here.", 1),
         ('He said "No." Then he left.', 2),
+        ('He said "No."  "', 2),
+        ('No. "  ! Yes', 3),
+        ("No.  Yes", 2),
         ("هل رأى المعلم؟ نعم۔ رآه.", 3),
         ("यह घर है। वह पेड़ है॥ ठीक।", 3),
         ("这是一个句子。这是第二个！对吗？", 3),
@@ -220,6 +224,10 @@ def test_lines_may_end_with_the_signs_of_their_language(language: str) -> None:
     rules = only("c4", rules=RULESET.for_language(language))
     assert filter_text(line[language], rules).text == line[language]
     assert filter_text(line[language], only("c4", min_line_words=0)).text == ""
+
+
+def test_c4_finds_phrases_that_a_citation_parts() -> None:
+    assert c4_left(f"{GOOD}\nEnable java[12]script to read.\nThe use[3] cookies rule.") == GOOD
 
 
 # RefinedWeb's lines

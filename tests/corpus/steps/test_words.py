@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eyas.corpus.steps import words
-from eyas.corpus.steps.words import count_words, describe, is_word, matching_form, split_words
+from eyas.corpus.steps.words import (
+    Style,
+    count_words,
+    describe,
+    describe_pieces,
+    is_word,
+    matching_form,
+    split_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +38,22 @@ from eyas.corpus.steps.words import count_words, describe, is_word, matching_for
 )
 def test_tokens_of_many_scripts(text: str, tokens: list[str] | str) -> None:
     assert split_words(text) == (tokens.split("|") if isinstance(tokens, str) else tokens)
+
+
+@pytest.mark.parametrize(
+    ("style", "text", "tokens"),
+    [
+        (Style(), "well-known 3. 1-7 usw.", "well|-|known|3|.|1|-|7|usw|."),
+        (Style(keep_hyphens=True), "Häuser-Reihe 1-7 (a-b).", "Häuser-Reihe|1-7|(|a-b|)|."),
+        (Style(keep_ordinals=True), "am 3. Mai, A.2. Ende.", "am|3.|Mai|,|A.2.|Ende|."),
+        (Style(whole_words=("usw.", "peut-être")), "usw. (usw.) peut-être,", None),
+        (Style(), "so (it is): yes", "so|(|it|is|):|yes"),
+    ],
+)
+def test_a_language_says_what_stays_whole(style: Style, text: str, tokens: str | None) -> None:
+    assert split_words(text, style) == (tokens or "usw.|(|usw.|)|peut-être|,").split("|")
+    words_of, _ = describe_pieces([text.split()], style)
+    assert count_words(text, style) == sum(map(is_word, words_of.tokens))
 
 
 @given(st.text(max_size=200))

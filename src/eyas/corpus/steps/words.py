@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import string
 import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -237,7 +238,7 @@ class _Pieces(dict[str, int]):
 
 def _flags(token: str) -> int:
     if token.isalpha():
-        return COUNTED * (not SIGNS.issuperset(token)) + LETTERS + WORD
+        return COUNTED + LETTERS + WORD  # no sign is a letter
     return (
         COUNTED * (not SIGNS.issuperset(token))
         + LETTERS * any(map(str.isalpha, token))
@@ -331,12 +332,21 @@ class _Splitter:
         before: list[str] = []
         behind: list[str] = []
         while piece and not self._is_whole(piece):
-            if found := _PREFIX.match(piece):
+            first, last = piece[0], piece[-1]
+            if first in _ASCII_SIGNS:
+                before.append(first)
+                piece = piece[1:]
+            elif _may_begin(piece) and (found := _PREFIX.match(piece)):
                 before.append(found[0])
                 piece = piece[found.end() :]
-            elif found := _SUFFIX.search(piece):
+            elif last in _ASCII_SIGNS:
+                behind.append(last)
+                piece = piece[:-1]
+            elif _may_end(piece) and (found := _SUFFIX.search(piece)):
                 behind.append(found[0])
                 piece = piece[: found.start()]
+            elif piece.isalnum():
+                break
             else:
                 before += filter(None, self._infix.split(piece))
                 piece = ""
@@ -347,8 +357,28 @@ class _Splitter:
         return tokens
 
     def _is_whole(self, piece: str) -> bool:
-        return (
-            piece in self._whole
-            or _WHOLE.fullmatch(piece) is not None
-            or (self._ordinals and _ORDINAL.fullmatch(piece) is not None)
+        if piece in self._whole:
+            return True
+        if "." not in piece and "/" not in piece:
+            return False
+        return _WHOLE.fullmatch(piece) is not None or (
+            self._ordinals and _ORDINAL.fullmatch(piece) is not None
         )
+
+
+def _may_begin(piece: str) -> bool:
+    """Whether `_PREFIX` is worth a look: only an elision begins with a letter."""
+    return piece[0] not in _ALNUM or "'" in piece or "’" in piece
+
+
+def _may_end(piece: str) -> bool:
+    """Whether `_SUFFIX` is: only units and contractions end with a letter, nothing with a digit."""
+    if piece[-1] not in _ALNUM:
+        return True
+    return not piece[-1].isdigit() and (
+        "'" in piece or "’" in piece or any(map(str.isdigit, piece[-5:-1]))
+    )
+
+
+_ALNUM = frozenset(string.ascii_letters + string.digits)
+_ASCII_SIGNS = frozenset(filter(regex.compile(_SIGN, regex.V1).fullmatch, string.punctuation))
