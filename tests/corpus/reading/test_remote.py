@@ -117,7 +117,14 @@ def test_what_is_not_there_or_has_no_length_is_named(site: Site) -> None:
         look("https://me:secret@127.0.0.1/a.warc")
 
 
-def test_a_link_that_is_signed_for_get_only_is_listed_by_its_first_byte(site: Site) -> None:
+@pytest.mark.parametrize("query", ["X-Amz-Signature=f00", "a=1&sig=f00", "token=f00"])
+def test_a_signed_link_is_refused_since_documents_keep_their_source(query: str) -> None:
+    with pytest.raises(UsageError, match="carries a secret") as caught:
+        look(f"https://bucket.test/a.warc.gz?{query}")
+    assert "f00" not in str(caught.value)
+
+
+def test_a_server_that_knows_get_only_is_asked_for_the_first_byte(site: Site) -> None:
     site.head = False
     found = look(f"{site.url}/a.warc.gz")
     assert found == Found(len(DATA), '"one"')

@@ -36,7 +36,12 @@ _CHUNK = 1 << 20
 _TIMEOUT = Timeout(connect=20, read=60)
 _REDIRECTS = 5
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-_NO_HEAD = frozenset({401, 403, 405, 501})  # links that are signed for GET say 403
+_NO_HEAD = frozenset({401, 403, 405, 501})  # some servers know GET only
+# Of signed links: Amazon, Google, Azure, CloudFront, and what people call theirs.
+_SECRETS = frozenset(
+    "x-amz-signature x-amz-security-token x-goog-signature signature sig token access_token "
+    "api_key key apikey password".split()
+)
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _pause = time.sleep
 
@@ -74,8 +79,15 @@ def is_remote(source: str) -> bool:
 def look(url: str) -> Found:
     """Size and etag of a file, without its content. Raises UsageError if the server does not have
     it or does not say how long it is, StoreError if it cannot be reached."""
-    if urllib.parse.urlsplit(url).username is not None:
+    parts = urllib.parse.urlsplit(url)
+    if parts.username is not None:
         raise UsageError("corpus.sources: write no user or password into a URL")
+    if secrets := sorted(_SECRETS & {name.lower() for name in urllib.parse.parse_qs(parts.query)}):
+        raise UsageError(
+            f"corpus.sources: the URL of {parts.hostname}{parts.path} carries a secret "
+            f"({', '.join(secrets)}), and the source of a document is kept in the corpus for good; "
+            "name the s3:// key or a public address"
+        )
     status, found = _described("HEAD", url, {})
     if status in _NO_HEAD:
         status, found = _described("GET", url, {"Range": "bytes=0-0"})
