@@ -121,7 +121,8 @@ def test_an_interrupted_driver_leaves_no_half_written_file(
     folder_store: Store, marks: Path, cluster: Any
 ) -> None:
     program = (
-        "import sys; from eyas.store import open_store; from eyas.work import *\n"
+        "import signal, sys; from eyas.store import open_store; from eyas.work import *\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # else a shell's\n"
         "stage = Stage('end', 1, 'tests.work.stages:write_for_ever')\n"
         "with Workers(open_store(sys.argv[1]), Engine('ray', workers=1)) as workers:\n"
         "    run_stage(workers, stage, [Shard('s0')])"
