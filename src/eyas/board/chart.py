@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .markup import Markup, el, join
+from eyas.corpus.report.markup import Markup, el, join
+
 from .series import Point, ticks
 
 __all__ = ["COLOURS", "Line", "line_chart"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from eyas.corpus.report.markup import Markup, el, join
 from eyas.recipe import format_bytes
 from eyas.store import Manifest
 
 from .collect import Run
-from .markup import Markup, el, join
 from .parts import bar, missing, name, number, percent, section, table
 
 __all__ = ["funnel", "languages", "tokenizer"]

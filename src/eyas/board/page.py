@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from eyas.corpus.report.markup import Markup, el, join
 from eyas.recipe import EyasError, format_count
 from eyas.store import Store, now
 
 from .collect import Run, collect
 from .data import funnel, languages, tokenizer
-from .markup import Markup, el, join
 from .parts import missing, name, number, section, table
 from .series import resolve
 from .style import CSS

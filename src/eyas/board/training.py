@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from eyas.corpus.report.markup import Markup, el, join
 from eyas.recipe import format_count, format_seconds
 
 from .chart import COLOURS, Line, line_chart
 from .collect import Evaluation, Run
-from .markup import Markup, el, join
 from .parts import bar, missing, name, number, percent, section, table
 from .series import Point, downsample, resolve, smooth
 
