@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eyas.corpus.report.markup import Markup, el, join
+from eyas.corpus import Markup, el, join
 
 from .series import Point, ticks
 

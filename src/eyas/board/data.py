@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eyas.corpus.report.markup import Markup, el, join
+from eyas.corpus import Markup, el, join
 from eyas.recipe import format_bytes
 from eyas.store import Manifest
 

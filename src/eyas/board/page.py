@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eyas.corpus.report.markup import Markup, el, join
+from eyas.corpus import Markup, el, join
 from eyas.recipe import EyasError, format_count
 from eyas.store import Store, now
 

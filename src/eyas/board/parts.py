@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eyas.corpus.report.markup import Markup, el, join
+from eyas.corpus import Markup, el, join
 
 __all__ = ["bar", "missing", "name", "number", "percent", "section", "table"]
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from eyas.corpus.report.markup import Markup, el, join
+from eyas.corpus import Markup, el, join
 from eyas.recipe import format_count, format_seconds
 
 from .chart import COLOURS, Line, line_chart

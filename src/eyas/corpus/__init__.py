@@ -15,18 +15,22 @@ if TYPE_CHECKING:
     from .fetch.sources import fetch_sources
     from .reading.inputs import input_files
     from .report.inspect import Query, inspect_documents
+    from .report.markup import Markup, el, join
     from .report.what_if import Change, WhatIf, parse_change, what_if
     from .steps.words import count_words
 
 __all__ = [
     "Change",
+    "Markup",
     "Query",
     "WhatIf",
     "count_words",
     "curate",
+    "el",
     "fetch_sources",
     "input_files",
     "inspect_documents",
+    "join",
     "parse_change",
     "read_documents",
     "remove_documents",
@@ -39,6 +43,7 @@ _PLACES = {
     ".fetch.sources": ("fetch_sources",),
     ".reading.inputs": ("input_files",),
     ".report.inspect": ("Query", "inspect_documents"),
+    ".report.markup": ("Markup", "el", "join"),
     ".report.what_if": ("Change", "WhatIf", "parse_change", "what_if"),
     ".steps.words": ("count_words",),
 }

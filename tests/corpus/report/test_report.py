@@ -12,7 +12,7 @@ from tests.corpus.report import made
 
 from eyas.corpus.report.cost import cost_facts
 from eyas.corpus.report.funnel import Tally
-from eyas.corpus.report.markup import Markup, el, text
+from eyas.corpus.report.markup import Markup, el, join, text
 from eyas.corpus.report.report import put_report, report_facts
 from eyas.corpus.report.report_page import report_page
 from eyas.corpus.steps.packs import resolve
@@ -174,6 +174,9 @@ def test_markup_escapes_what_is_not_markup() -> None:
     assert text("<b>") == "&lt;b&gt;"
     assert text(Markup("<b>")) == "<b>"
     assert text(None) == ""
+    assert text(["<", [None, Markup("<br>")]]) == "&lt;<br>"
+    assert text("a\r\x9b\ud800\t\n") == "a\ufffd\ufffd\ufffd\t\n"
+    assert join(["a", None, ["", ["<"]], 0], "&") == "a&amp;&lt;&amp;0"
     assert el("td", ["a", el("b", "<")], class_="n", title='"') == (
         '<td class="n" title="&quot;">a<b>&lt;</b></td>'
     )
