@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.corpus.crawl import SHARED, html_of, member, write_crawl, write_warc
+from tests.corpus.curated import ledger, output, recipe, rows
 from tests.texts import page
 
 from eyas.corpus import curate, input_files, read_documents
@@ -34,31 +35,6 @@ from eyas.store import (
 from eyas.work import Engine
 
 ONE = Engine(workers=1)
-
-
-def recipe(store: Store, *sources: Path | str, **corpus: Any) -> Recipe:
-    keys = {"sources": [str(s) for s in sources], **corpus}
-    return Recipe.build({"name": "test", "store": store.url, "corpus": keys})
-
-
-def made(store: Store) -> dict[str, bytes]:
-    """What a reader of the corpus sees, but for the two objects that tell of time."""
-    manifest = read_manifest(store, "corpus")
-    assert manifest is not None
-    timed = ("corpus/cost-",)
-    kept = [o for o in manifest.objects if not o.key.startswith(timed)]
-    return {o.key: store.get(o.key) for o in kept if not o.key.endswith(".html")}
-
-
-def rows(store: Store, manifest: Manifest, folder: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for ref in manifest.under(f"corpus/{folder}/"):
-        found += pq.read_table(pa.BufferReader(store.get(ref.key))).to_pylist()
-    return found
-
-
-def ledger(store: Store, stage: str) -> set[str]:
-    return {o.key for o in store.list(f"work/{stage}/")}
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +150,7 @@ def test_any_number_of_workers_writes_the_same_bytes(base: Base, tmp_path: Path)
     first, keys, _ = base
     second = open_store(str(tmp_path / "two"))
     curate(keys, second, Engine(workers=2))
-    assert made(first) == made(second)
+    assert output(first) == output(second)
 
 
 def test_a_run_killed_in_the_middle_is_finished_by_the_next(base: Base, tmp_path: Path) -> None:
@@ -189,17 +165,17 @@ def test_a_run_killed_in_the_middle_is_finished_by_the_next(base: Base, tmp_path
     )
     command = [sys.executable, "-c", script, str(path), store.url]
     process = subprocess.Popen(command, start_new_session=True)
-    while process.poll() is None and not ledger(store, "corpus.extract"):
+    while process.poll() is None and not ledger(store, "extract"):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    done = ledger(store, "corpus.extract")
+    done = ledger(store, "extract")
     assert done
     assert read_manifest(store, "corpus") is None
     kept = {key: store.get(key) for key in done}
     curate(keys, store, Engine(workers=2))
     assert {key: store.get(key) for key in done} == kept
-    assert made(store) == made(whole)
+    assert output(store) == output(whole)
 
 
 def test_a_new_input_file_is_read_and_the_others_are_not(
@@ -209,11 +185,11 @@ def test_a_new_input_file_is_read_and_the_others_are_not(
     sources = [crawl / "b.jsonl", crawl / "html"]
     store = open_store(str(tmp_path / "grown"))
     first = curate(recipe(store, *sources, validation_share=0.3), store, ONE)
-    before = {stage: ledger(store, stage) for stage in ("corpus.extract", "corpus.write")}
+    before = {stage: ledger(store, stage) for stage in ("extract", "write")}
     second = curate(recipe(store, *sources, crawl / "a.warc.gz", validation_share=0.3), store, ONE)
     assert second.version == first.version + 1
-    assert len(ledger(store, "corpus.extract") - before["corpus.extract"]) == 1
-    assert before["corpus.extract"] < ledger(store, "corpus.extract")
+    assert len(ledger(store, "extract") - before["extract"]) == 1
+    assert before["extract"] < ledger(store, "extract")
     found = {r["id"]: r for r in rows(store, second, "documents")}
     assert found == {r["id"]: r for r in rows(whole, base[2], "documents")}
     assert first.counters["documents"] < second.counters["documents"]
@@ -224,11 +200,11 @@ def test_another_seed_writes_documents_again_and_reads_no_page(
 ) -> None:
     store = open_store(str(tmp_path / "seed"))
     curate(recipe(store, crawl / "b.jsonl"), store, ONE)
-    before = ledger(store, "corpus.extract")
+    before = ledger(store, "extract")
     one = read_manifest(store, "corpus")
     two = curate(recipe(store, crawl / "b.jsonl", seed=2), store, ONE)
     assert one is not None
-    assert ledger(store, "corpus.extract") == before
+    assert ledger(store, "extract") == before
     assert one.identity != two.identity
     assert [o.key for o in one.objects] != [o.key for o in two.objects]
 

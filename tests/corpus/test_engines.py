@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from tests.corpus import curated
 from tests.corpus.crawl import html_of, write_crawl, write_warc
+from tests.corpus.curated import ledger, output, rows
 from tests.texts import page
 
 from eyas.cli import main
@@ -35,28 +35,15 @@ KILLS = int(os.environ.get("EYAS_SOAK_KILLS", "50"))
 
 
 def recipe(store: Store, crawl: Path, **corpus: Any) -> Recipe:
-    keys = {"sources": [str(crawl)], "validation_share": 0.3, **corpus}
-    return Recipe.build({"name": "test", "store": store.url, "corpus": keys})
+    return curated.recipe(store, crawl, **{"validation_share": 0.3, **corpus})
 
 
-def made(store: Store) -> dict[str, bytes]:
-    """What a reader of the corpus sees, but for the two objects that tell of time."""
-    manifest = read_manifest(store, "corpus")
-    assert manifest is not None
-    kept = [o.key for o in manifest.objects if not o.key.startswith("corpus/cost-")]
-    return {key: store.get(key) for key in kept if not key.endswith(".html")}
-
-
-def ledger(store: Store) -> dict[str, set[str]]:
-    return {s: {o.key for o in store.list(f"work/corpus.{s}/")} for s in STAGES}
+def ledgers(store: Store) -> dict[str, set[str]]:
+    return {stage: ledger(store, stage) for stage in STAGES}
 
 
 def ids(store: Store, manifest: Manifest) -> list[str]:
-    found: list[str] = []
-    for folder in ("documents", "rejects"):
-        for ref in manifest.under(f"corpus/{folder}/"):
-            found += pq.read_table(pa.BufferReader(store.get(ref.key)))["id"].to_pylist()
-    return found
+    return [row["id"] for f in ("documents", "rejects") for row in rows(store, manifest, f)]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +68,7 @@ def base(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_four_workers_for_one(base: Store, crawl: Path, tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "store"))
     curate(recipe(store, crawl), store, Engine(workers=4))
-    assert made(store) == made(base)
+    assert output(store) == output(base)
 
 
 @pytest.fixture
@@ -103,7 +90,7 @@ def two_nodes() -> Iterator[None]:
 def test_ray_with_two_nodes(base: Store, crawl: Path, tmp_path: Path, two_nodes: None) -> None:
     store = open_store(str(tmp_path / "store"))
     curate(recipe(store, crawl), store, Engine("ray"))
-    assert made(store) == made(base)
+    assert output(store) == output(base)
 
 
 def test_three_jobs_that_take_turns_until_one_finds_all_done(
@@ -121,7 +108,7 @@ def test_three_jobs_that_take_turns_until_one_finds_all_done(
         except NotYet as error:
             assert "shards are still" in str(error)  # noqa: PT017 the last one raises none
     assert runs > 3
-    assert made(store) == made(base)
+    assert output(store) == output(base)
 
 
 def test_three_jobs_at_once_that_wait_for_each_other(
@@ -133,7 +120,7 @@ def test_three_jobs_at_once_that_wait_for_each_other(
     command = [sys.executable, "-m", "eyas", "curate", str(path), "--workers", "1", "--wait"]
     jobs = [subprocess.Popen([*command, "--shard", f"{n}/3"]) for n in range(3)]
     assert [job.wait(240) for job in jobs] == [0, 0, 0]
-    assert made(store) == made(base)
+    assert output(store) == output(base)
     assert not verify(store).problems
 
 
@@ -156,7 +143,7 @@ def test_a_job_that_waits_reads_no_record_of_the_ledger_twice(
 ) -> None:
     store = open_store(str(shutil.copytree(base.url, tmp_path / "store")))
     keys = recipe(store, crawl)
-    (last,) = [o.key for o in store.list("work/corpus.cluster/")]
+    (last,) = ledger(store, "cluster")
     held = store.get(last)
     store.delete([last, *(o.key for o in store.list("corpus/manifest-"))])
     waits = iter([lambda: None, lambda: store.put(last, held)])
@@ -164,7 +151,7 @@ def test_a_job_that_waits_reads_no_record_of_the_ledger_twice(
     read: list[str] = []
     curate(keys, cast("Store", Counted(store, read)), Engine(workers=1, share=(1, 2)), wait=True)
     records = Counter(key for key in read if key.startswith("work/corpus."))
-    assert records.total() == sum(len(names) for names in ledger(store).values())
+    assert records.total() == sum(len(names) for names in ledgers(store).values())
     assert set(records.values()) == {1}
 
 
@@ -211,13 +198,13 @@ def test_a_resume_with_another_number_of_jobs_repeats_and_loses_nothing(
     for share in ((0, 2), (3, 4)):
         with pytest.raises(NotYet):
             curate(keys, store, Engine(workers=1, share=share))
-    done = {key: store.get(key) for keys in ledger(store).values() for key in keys}
+    done = {key: store.get(key) for keys in ledgers(store).values() for key in keys}
     manifest = curate(keys, store, Engine(workers=2))
     assert done
     assert {key: store.get(key) for key in done} == done
     names = ids(store, manifest)
     assert len(names) == len(set(names)) == manifest.counters["pages_in"]
-    assert made(store) == made(base)
+    assert output(store) == output(base)
 
 
 @contextmanager
@@ -263,7 +250,7 @@ def _killed(base: Store, crawl: Path, folder: Path, most: int) -> None:
         store = open_store(str(folder / f"store-{runs}"))
         with killing(kills, most, seed=runs):
             curate(recipe(store, crawl), store, Engine(workers=2))
-        assert made(store) == made(base)
+        assert output(store) == output(base)
     print(f"\n{len(kills)} workers killed in {runs} runs, every corpus byte-identical")
 
 
@@ -325,13 +312,13 @@ def test_a_change_runs_again_what_reads_it_and_nothing_else(
     """Of two shards the new limit drops nothing. With new pairs the clusters are made again, and
     documents written where they changed."""
     store = open_store(str(shutil.copytree(base.url, tmp_path / "store")))
-    first, before = read_manifest(store, "corpus"), ledger(store)
+    first, before = read_manifest(store, "corpus"), ledgers(store)
     keys: dict[str, Any] = {"sources": [str(crawl)]}
     change(keys, tmp_path)
     second = curate(recipe(store, crawl, **keys), store, ONE)
     assert first is not None
     assert second.identity != first.identity
-    after = ledger(store)
+    after = ledgers(store)
     ran = {stage: len(after[stage] - before[stage]) for stage in STAGES}
     may = {"cluster", "write"} if again.get("match") else set()
     assert {s: n for s, n in ran.items() if n and s not in may} == again

@@ -10,38 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.corpus.crawl import html_of, write_warc
+from tests.corpus.curated import ledger, recipe, rows
 from tests.texts import page, write_jsonl
 
 from eyas.corpus import curate, remove_documents
 from eyas.corpus.removals import Removals, read_removals, record_removal
-from eyas.recipe import EyasError, Recipe, UsageError
-from eyas.store import Manifest, Store, manifest_versions, open_store, unseal, verify
+from eyas.recipe import EyasError, UsageError
+from eyas.store import Store, manifest_versions, open_store, unseal, verify
 from eyas.work import Engine
 
 ONE = Engine(workers=1)
 curate_module = importlib.import_module("eyas.corpus.curate")
-
-
-def recipe(store: Store, *sources: Path, **corpus: Any) -> Recipe:
-    keys = {"sources": [str(s) for s in sources], **corpus}
-    return Recipe.build({"name": "test", "store": store.url, "corpus": keys})
-
-
-def rows(store: Store, manifest: Manifest, folder: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for ref in manifest.under(f"corpus/{folder}/"):
-        found += pq.read_table(pa.BufferReader(store.get(ref.key))).to_pylist()
-    return found
-
-
-def ledger(store: Store, stage: str) -> set[str]:
-    return {o.key for o in store.list(f"work/corpus.{stage}/")}
 
 
 @pytest.fixture(scope="module")

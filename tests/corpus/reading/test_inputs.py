@@ -6,17 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.corpus.curated import recipe
 from tests.texts import write_jsonl
 
 from eyas.corpus import input_files
 from eyas.corpus.reading import inputs
-from eyas.recipe import Recipe
 from eyas.store import Store, verify
-
-
-def recipe(store: Store, source: Path) -> Recipe:
-    corpus = {"sources": [str(source)]}
-    return Recipe.build({"name": "test", "store": store.url, "corpus": corpus})
 
 
 def test_files_that_did_not_change_are_not_read_again_to_be_listed(

@@ -12,7 +12,8 @@ from fastwarc.stream_io import ZstdWriter, zstd_train_dictionary_from_samples
 from tests.corpus.crawl import SHARED, gzipped, html_of, member, record, response
 from tests.texts import page
 
-from eyas.corpus.reading.records import Broken, Record, walk_records
+from eyas.corpus.reading.parse_record import Record
+from eyas.corpus.reading.records import Broken, walk_records
 
 LIMIT = 1 << 20
 

@@ -13,7 +13,10 @@ import zlib
 from collections.abc import Callable
 from typing import IO, Any, Protocol
 
-__all__ = ["Content", "Inflated", "raise_of_system", "zstd_frame_end"]
+__all__ = ["FAULTS", "Content", "Inflated", "ends_early", "raise_of_system", "zstd_frame_end"]
+
+# What reading raises at damage; see `raise_of_system` for what else an OSError may be.
+FAULTS = (OSError, ValueError, EOFError, zlib.error)
 
 _CHUNK = 1 << 16
 _KEPT = 8 << 20
@@ -46,19 +49,7 @@ class Inflated(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """As many bytes as asked for, fewer only at the end or before damage."""
-        out = bytearray()
-        while size < 0 or len(out) < size:
-            try:
-                piece = super().read(_CHUNK if size < 0 else size - len(out))
-            except (EOFError, zlib.error):
-                if out:
-                    break
-                raise
-            if not piece:
-                break
-            out += piece
-        return bytes(out)
+        return _gather(super().read, size)
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready and not self._error and self._more():
@@ -142,21 +133,7 @@ class Content(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """As many bytes as asked for, fewer only at the end or before damage."""
-        if size < 0:
-            return self.readall()
-        out = bytearray()
-        while len(out) < size:
-            try:
-                piece = self._piece(size - len(out))
-            except (OSError, ValueError, EOFError, zlib.error):
-                if out:
-                    break
-                raise
-            if not piece:
-                break
-            out += piece
-        return bytes(out)
+        return _gather(self._piece, size)
 
     def readinto(self, buffer: Any) -> int:
         piece = self._piece(len(buffer))
@@ -182,15 +159,38 @@ class Content(io.RawIOBase):
             raise self._error
         try:
             return self._inner.read(_CHUNK)
-        except (OSError, ValueError, EOFError, zlib.error) as error:
+        except FAULTS as error:
             self._error = error
             raise
+
+
+def _gather(read: Callable[[int], bytes], size: int) -> bytes:
+    """As many bytes as asked for (all, if less than 0), fewer only at the end or before damage:
+    what stands before it comes first, and the next call raises."""
+    out = bytearray()
+    while size < 0 or len(out) < size:
+        try:
+            piece = read(_CHUNK if size < 0 else size - len(out))
+        except FAULTS as error:
+            raise_of_system(error)
+            if out:
+                break
+            raise
+        if not piece:
+            break
+        out += piece
+    return bytes(out)
 
 
 def raise_of_system(error: BaseException) -> None:
     """Raise an error of the disk, which is no damage of the file: those have no number."""
     if isinstance(error, OSError) and error.errno is not None:
         raise error
+
+
+def ends_early(error: BaseException) -> bool:
+    """Whether this is what reading raises where the end is missing."""
+    return isinstance(error, EOFError) or "incomplete frame" in str(error)
 
 
 def zstd_frame_end(stream: IO[bytes], start: int) -> int:

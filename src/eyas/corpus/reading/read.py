@@ -24,7 +24,8 @@ from .decode import TooLarge, decode_content
 from .inflate import Inflated, raise_of_system
 from .inputs import InputChanged, InputFile, open_input
 from .parquet import Lost, NoColumn, Row, parquet_rows
-from .records import Broken, Record, walk_records
+from .parse_record import Record
+from .records import Broken, walk_records
 
 __all__ = ["Page", "Refused", "read_pages"]
 

@@ -7,12 +7,11 @@ blocks of a size.
 Of gzip, which crawls come in, fastwarc reads ahead through sound members. Whatever makes it stop,
 an error or the end (which it also sees where there is none: behind headers with bare newlines it
 ends without a word, and a length whose name is in lower case it takes for 0), the last record is
-read again by the careful way, which believes a record only if its frame holds: a legal
-Content-Length, as many bytes, a blank line or a record behind them, and a checksum that fits. What
-does not hold is one `Broken`, and reading goes on at the next frame that begins as one.
+read again by the careful way, which believes a record only if its frame holds (see
+parse_record.py). What does not hold is one `Broken`, and reading goes on at the next frame that
+begins as one.
 
 Everything else (plain files, zstd, members with many records, ARC) is read by the careful way only.
-Header lines of ARC, which fastwarc does not know, are parsed by warcio.
 
 The offset of a record is that of its frame, plus its number where it is not the first one in it.
 """
@@ -29,47 +28,29 @@ from typing import IO, Protocol, TypeAlias, cast
 
 from fastwarc.stream_io import ZstdReader
 from fastwarc.warc import ArchiveIterator, WarcRecord
-from warcio.recordloader import ARCHeadersParser
-from warcio.statusandheaders import StatusAndHeadersParserException
 
-from .inflate import Content, Inflated, raise_of_system, zstd_frame_end
+from .inflate import FAULTS, Content, Inflated, ends_early, raise_of_system, zstd_frame_end
+from .parse_record import (
+    AHEAD,
+    PAGE_KINDS,
+    RECORD_LINE,
+    Record,
+    Unfit,
+    begins_record,
+    parse_record,
+)
 
-__all__ = ["Broken", "Record", "walk_records"]
+__all__ = ["Broken", "walk_records"]
 
 _GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 _SKIPPED = b"\x2a\x4d\x18"  # behind 0x50 to 0x5f: a zstd frame of something else
 _DICTIONARY = b"\x5d" + _SKIPPED
-_WARC_LINE = rb"WARC/[01]\.\d+[ \t]*\r?\n[A-Za-z-]+:"
-_ARC_LINE = rb"[a-z]{3,8}:[^\s]{1,2000} [0-9a-fA-F.:]{1,45} \S{1,40} [^\r\n]{1,200} \S{1,20}\r?\n"
-_BEGINS = re.compile(rb"[\r\n]*(?:%b|%b)" % (_WARC_LINE, _ARC_LINE))
-_RECORD = re.compile(rb"%b|(?<=\n)%b" % (_WARC_LINE, _ARC_LINE))
 _FRAME = {
     _GZIP: re.compile(rb"\x1f\x8b\x08[\x00-\x1f]"),
     _ZSTD: re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
 }
-_HEADER_END = re.compile(rb"\r?\n\r?\n")
-_FOLD = re.compile(rb"[ \t]*\r?\n[ \t]+")
-_LINE_END = re.compile(rb"\n")
-_FAULTS = (OSError, ValueError, EOFError, zlib.error, StatusAndHeadersParserException)
-_HEADER_BYTES = 1 << 16
 _DICTIONARY_BYTES = 16 << 20
 _CHUNK = 1 << 18
-_AHEAD = 4096
-_PAGE_KINDS = frozenset({"response", "resource", "conversion"})
-
-
-@dataclass(frozen=True)
-class Record:
-    """One whole record. `kind` is the WARC type; `block` is its content, cut where it is larger
-    than the reader's limit (`length` is what it claims); not read for records without a page."""
-
-    offset: int
-    kind: str
-    url: str
-    date: str
-    content_type: str
-    length: int
-    block: bytes
 
 
 @dataclass(frozen=True)
@@ -99,14 +80,6 @@ class _End:
 
 class _Doubt(Exception):
     """The quick way cannot tell whether what it sees is sound."""
-
-
-class _Unfit(Exception):
-    """A record does not hold: the reason, and in words why."""
-
-    def __init__(self, reason: str, why: str, url: str = "") -> None:
-        super().__init__(why)
-        self.reason, self.url = reason, url
 
 
 class _Source(Protocol):
@@ -169,7 +142,7 @@ def _read_ahead(source: _Source, first: int, at: _End, limit: int) -> _Reading:
             if held:
                 yield held
             held = record if number else None
-    except (_Doubt, *_FAULTS) as error:
+    except (_Doubt, *FAULTS) as error:
         raise_of_system(error)
     return (yield from source.read(held.offset, limit)) if held else at
 
@@ -178,7 +151,7 @@ def _padding_end(stream: IO[bytes], start: int) -> int:
     """The first byte at or after `start` that is no newline; -1 if only padding follows."""
     stream.seek(start)
     first, base = -1, start
-    while chunk := stream.read(_AHEAD):
+    while chunk := stream.read(AHEAD):
         if first < 0 and (rest := chunk.lstrip(b"\r\n")):
             first = base + len(chunk) - len(rest)
         if chunk.strip(b"\r\n\0 "):
@@ -191,20 +164,20 @@ def _search(stream: IO[bytes], start: int, mark: re.Pattern[bytes], legal: _Lega
     """Where the first legal match of `mark` begins at or after `start`, or -1."""
     stream.seek(max(0, start - 1))
     window = stream.read(min(1, start))  # `mark` may look back
-    base, size = start - len(window), 2 * _AHEAD
+    base, size = start - len(window), 2 * AHEAD
     while True:
         chunk = stream.read(size)
         window += chunk
         size = min(2 * size, _CHUNK)
         for match in mark.finditer(window, min(1, start - base) if base < start else 0):
             at = match.start()
-            if chunk and at > len(window) - _AHEAD:
+            if chunk and at > len(window) - AHEAD:
                 break
-            if base + at >= start and legal(window[at : at + _AHEAD], base + at):
+            if base + at >= start and legal(window[at : at + AHEAD], base + at):
                 return base + at
         if not chunk:
             return -1
-        kept = window[-_AHEAD:]
+        kept = window[-AHEAD:]
         base, window = base + len(window) - len(kept), kept
 
 
@@ -232,7 +205,7 @@ def _whole(raw: WarcRecord, offset: int, limit: int) -> Record:
     if not kind or not said.isdigit() or int(said) != length:
         raise _Doubt
     block = b""
-    if kind in _PAGE_KINDS:
+    if kind in PAGE_KINDS:
         block = raw.reader.read(min(length, limit))
         while len(block) < min(length, limit) and (more := raw.reader.read(limit - len(block))):
             block += more
@@ -266,117 +239,20 @@ class _Plain:
 
     def begins(self, start: int) -> bool:
         self.stream.seek(start)
-        return _BEGINS.match(self.stream.read(_AHEAD)) is not None
+        return begins_record(self.stream.read(AHEAD))
 
     def search(self, start: int) -> int:
-        return _search(self.stream, start, _RECORD, lambda _window, _at: True)
+        return _search(self.stream, start, RECORD_LINE, lambda _window, _at: True)
 
     def read(self, start: int, limit: int) -> _Reading:
         try:
-            record, end = _parse(self.stream, start, limit)
-        except _Unfit as unfit:
+            record, end = parse_record(self.stream, start, limit)
+        except Unfit as unfit:
             yield Broken(start, unfit.url, unfit.reason, str(unfit))
             return _End(start + 1, counted=True)
         if record.kind != "arc_header":
             yield record
         return _End(end, single=True)
-
-
-def _parse(stream: IO[bytes], start: int, limit: int) -> tuple[Record, int]:
-    """The record at `start`, and where it ends. Raises _Unfit."""
-    head, arc = _head(stream, start)
-    fields = (_arc_fields if arc else _warc_fields)(head)
-    url, said = fields["url"], fields["length"]
-    if not re.fullmatch(r"\d{1,18}", said):
-        raise _Unfit("broken", f"its length is {said[:40]!r}", url)
-    kind, length = fields["kind"], int(said)
-    try:
-        stream.seek(start + len(head))
-        block, got = _block(stream, length, limit if kind in _PAGE_KINDS else 0)
-        if got < length:
-            stream.read(1)  # says why, where it is compressed
-            raise _Unfit("truncated", f"{got} of {length} bytes", url)
-        blank = stream.read(4)
-        stream.read(1)
-    except _FAULTS as error:
-        raise_of_system(error)
-        raise _Unfit("truncated" if _early(error) else "broken", str(error), url) from error
-    newlines = len(blank) - len(blank.lstrip(b"\r\n"))
-    if newlines < len(blank) and not blank.startswith(b"\n" if arc else (b"\r\n\r\n", b"\n\n")):
-        stream.seek(start + len(head) + length)
-        if not _BEGINS.match(stream.read(_AHEAD)):
-            raise _Unfit("broken", "its length does not fit its frame", url)
-    record = Record(start, kind, url, fields["date"], fields["type"], length, block)
-    return record, start + len(head) + length + newlines
-
-
-def _head(stream: IO[bytes], start: int) -> tuple[bytes, bool]:
-    """The header with the blank line behind it, and whether it is one line of an ARC file."""
-    head, size = b"", _AHEAD
-    while len(head) < _HEADER_BYTES:
-        stream.seek(start)
-        head = stream.read(size)
-        arc = not head.startswith(b"WARC/")
-        end = _LINE_END.search(head) if arc else _HEADER_END.search(head)
-        if end and not _RECORD.search(head, 1, end.end()):
-            return head[: end.end()], arc
-        if end or len(head) < size or _RECORD.search(head, 1):
-            break
-        size *= 4
-    cut = len(head) < size and not _RECORD.search(head, 1)
-    raise _Unfit("truncated" if cut else "broken", "its header does not end")
-
-
-def _early(error: Exception) -> bool:
-    return isinstance(error, EOFError) or "incomplete frame" in str(error)
-
-
-def _block(stream: IO[bytes], length: int, limit: int) -> tuple[bytes, int]:
-    """At most `limit` bytes of a block, and how many it has of `length`."""
-    block = stream.read(min(length, limit))
-    got = len(block)
-    while got < length and (more := stream.read(min(_CHUNK, length - got))):
-        got += len(more)
-    return block, got
-
-
-def _warc_fields(head: bytes) -> dict[str, str]:
-    found: dict[bytes, bytes] = {}
-    for line in _FOLD.sub(b" ", head).split(b"\n")[1:]:
-        name, _, value = line.partition(b":")
-        found.setdefault(name.strip().lower(), value.strip())
-    names = {
-        "kind": b"warc-type",
-        "url": b"warc-target-uri",
-        "date": b"warc-date",
-        "type": b"content-type",
-        "length": b"content-length",
-    }
-    fields = {k: found.get(name, b"").decode("utf-8", "replace") for k, name in names.items()}
-    return fields | {"kind": fields["kind"].lower(), "url": fields["url"].strip("<>")}
-
-
-def _arc_fields(line: bytes) -> dict[str, str]:
-    try:
-        headers = ARCHeadersParser().parse(io.BytesIO(line))
-    except StatusAndHeadersParserException as error:
-        raise _Unfit("broken", "its ARC header has not five fields") from error
-    url = headers.get_header("uri") or ""
-    return {
-        "kind": "arc_header" if url.startswith("filedesc:") else "response",
-        "url": url,
-        "date": _arc_date(headers.get_header("archive-date") or ""),
-        "type": "application/http",
-        "length": headers.get_header("length") or "",
-    }
-
-
-def _arc_date(stamp: str) -> str:
-    """20140216050221 to 2014-02-16T05:02:21Z."""
-    if len(stamp) != 14 or not stamp.isdigit():
-        return stamp
-    s = stamp
-    return f"{s[:4]}-{s[4:6]}-{s[6:8]}T{s[8:10]}:{s[10:12]}:{s[12:]}Z"
 
 
 def _frame(content: Content, start: int, limit: int) -> Generator[Record | Broken, None, int]:
@@ -388,10 +264,10 @@ def _frame(content: Content, start: int, limit: int) -> Generator[Record | Broke
             counted = isinstance(item, Broken)
             yield replace(item, offset=start + number)
             number += 1
-    except _FAULTS as error:
+    except FAULTS as error:
         raise_of_system(error)
         if not counted:
-            reason = "truncated" if _early(error) else "broken"
+            reason = "truncated" if ends_early(error) else "broken"
             yield Broken(start + number, "", reason, str(error))
         return -1
     return number
@@ -402,7 +278,7 @@ def _is_sound(content: Inflated | ZstdReader) -> bool:
     try:
         while content.read(_CHUNK):
             pass
-    except _FAULTS as error:
+    except FAULTS as error:
         raise_of_system(error)
         return False
     return True
@@ -418,7 +294,7 @@ class _Gzip:
 
     def begins(self, start: int) -> bool:
         self.stream.seek(start)
-        return self._legal(self.stream.read(_AHEAD), start)
+        return self._legal(self.stream.read(AHEAD), start)
 
     def search(self, start: int) -> int:
         return _search(self.stream, start, _FRAME[_GZIP], self._legal)
@@ -443,22 +319,22 @@ class _Gzip:
     def _goes_on(self, at: int) -> bool:
         """Whether a sound member is there that goes on with what stands before it, or is empty."""
         self.stream.seek(at)
-        content = self._begin_of(self.stream.read(_AHEAD))
-        if content is None or _BEGINS.match(content):
+        content = self._begin_of(self.stream.read(AHEAD))
+        if content is None or begins_record(content):
             return False
         self.stream.seek(at)
         return _is_sound(Inflated(self.stream, lambda _at: False))
 
     def _legal(self, head: bytes, _at: int) -> bool:
         content = self._begin_of(head)
-        return content is not None and _BEGINS.match(content) is not None
+        return content is not None and begins_record(content)
 
     def _begin_of(self, head: bytes) -> bytes | None:
         """What a member begins with, None for no sound one."""
         if not _FRAME[_GZIP].match(head):
             return None
         try:
-            return zlib.decompressobj(31).decompress(head, _AHEAD)
+            return zlib.decompressobj(31).decompress(head, AHEAD)
         except zlib.error:
             return None
 
@@ -507,11 +383,11 @@ class _Zstd:
             return -1
         try:
             end = zstd_frame_end(self.stream, start)
-            begin = self._open(start, end).read(_AHEAD)
-        except _FAULTS as error:
+            begin = self._open(start, end).read(AHEAD)
+        except FAULTS as error:
             raise_of_system(error)
             return -1
-        return -1 if _BEGINS.match(begin) or not _is_sound(self._open(start, end)) else end
+        return -1 if begins_record(begin) or not _is_sound(self._open(start, end)) else end
 
     def _legal(self, head: bytes, at: int) -> bool:
         if not _FRAME[_ZSTD].match(head):
