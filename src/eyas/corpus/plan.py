@@ -38,7 +38,7 @@ __all__ = ["Plan", "make_plan", "put_inputs", "recorded_plan", "with_removals"]
 # A version is raised by hand when a stage gives other output for the same input.
 _VERSIONS = {
     "extract": 2,
-    "filter": 1,
+    "filter": 2,
     "bands": 1,
     "remove": 1,
     "match": 1,

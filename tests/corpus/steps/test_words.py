@@ -22,6 +22,7 @@ from eyas.corpus.steps.words import (
     ("text", "tokens"),
     [
         ("Don't stop, she said.", ["Do", "n't", "stop", ",", "she", "said", "."]),
+        ("You cannot (Cannot) cannot!", "You|can|not|(|Can|not|)|can|not|!"),
         ("“It's,” (e.g.) Mr. Hill’s...", "“|It|'s|,|”|(|e.g.|)|Mr.|Hill|’s|..."),
         ("L'eau d’un l'été", "L'|eau|d’|un|l'|été"),
         ("/etc/apt.conf and/or a_b 10km $5 C++", "/etc|/|apt.conf|and/or|a_b|10|km|$|5|C++"),
@@ -47,6 +48,7 @@ def test_tokens_of_many_scripts(text: str, tokens: list[str] | str) -> None:
         (Style(keep_hyphens=True), "Häuser-Reihe 1-7 (a-b).", "Häuser-Reihe|1-7|(|a-b|)|."),
         (Style(keep_ordinals=True), "am 3. Mai, A.2. Ende.", "am|3.|Mai|,|A.2.|Ende|."),
         (Style(whole_words=("usw.", "peut-être")), "usw. (usw.) peut-être,", None),
+        (Style(whole_words=("cannot",)), "cannot, (cannot)", "cannot|,|(|cannot|)"),
         (Style(), "so (it is): yes", "so|(|it|is|):|yes"),
     ],
 )

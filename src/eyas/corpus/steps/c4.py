@@ -108,10 +108,11 @@ def count_sentences(
     same[:-1] = of[1:] == of[:-1]
     begins = np.append(~ends[1:], False) & same
     count = len(lines) + int((ends & begins).sum())
-    # Between two terminal signs, or behind the last, only white space can be what follows.
+    # Between two terminal signs, or behind the last, only white space can be what follows. (Of all
+    # white space only the space is printable.)
     stops = np.cumsum(counts)
     for number in set(of[ends & ~begins].tolist()):
-        if " ".join(lines[number].split()) != lines[number]:
+        if "  " in lines[number] or not lines[number].isprintable():
             stop = int(stops[number])
             part = slice(stop - int(counts[number]), stop)
             tokens = Words(words.table, words.rows[part]).tokens

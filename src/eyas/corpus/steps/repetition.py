@@ -15,7 +15,7 @@ The most frequent n-gram is the first among equals. In scripts without spaces an
 No n-gram is ever built as a string. One is compared by a 64-bit hash of its tokens where spaces
 stand between them, and of its bytes where none do ("a bc" is "ab c" then): a polynomial, taken for
 any stretch from sums over the whole text. Most places repeat nothing, so the longer n-grams are
-looked at only where a shorter one, or their first bytes, occur twice.
+looked at only where their first bytes occur twice.
 """
 
 from __future__ import annotations
@@ -138,13 +138,11 @@ def _ends(sizes: _I64) -> _I64:
 
 
 def _repeated(hashes: _U64) -> npt.NDArray[np.bool_]:
-    """Which of `hashes` any row holds more than once (and, at worst, some more)."""
-    ordered = np.sort(hashes)
-    repeated = ordered[..., 1:][ordered[..., 1:] == ordered[..., :-1]]
-    if not len(repeated):
-        return np.zeros(hashes.shape, np.bool_)
-    repeated.sort()
-    return repeated[np.searchsorted(repeated[:-1], hashes)] == hashes
+    """Which of `hashes` occur more than once, and a few more: those that share one of at least
+    eight bins for each hash. (The first bits of a product depend on all bits.)"""
+    bits = max(1, (8 * len(hashes)).bit_length())
+    bins = (hashes * np.uint64(_BASE) >> np.uint64(64 - bits)).view(np.int64)
+    return (np.bincount(bins) > 1)[bins]
 
 
 def _spaced_grams(words: Words) -> Iterator[_U64]:
@@ -166,28 +164,28 @@ def _most_frequent(hashes: _U64, ends: _I64, size: int, spaces: int) -> int:
     """Characters of the most frequent n-gram, the first among equals, in all its copies."""
     if not len(hashes):
         return 0
-    ordered = np.sort(hashes)
-    bounds = np.append((ordered[1:] != ordered[:-1]).nonzero()[0], len(ordered) - 1)
-    counts = np.diff(bounds, prepend=-1)
-    count = int(counts.max())
-    place = 0
-    if count > 1:
-        most = ordered[bounds[counts == count]]
-        place = int((most[np.searchsorted(most[:-1], hashes)] == hashes).argmax())
+    count, place = 1, 0
+    places = _repeated(hashes).nonzero()[0]
+    if len(places):
+        maybe = hashes[places]
+        ordered = np.sort(maybe)
+        bounds = np.append((ordered[1:] != ordered[:-1]).nonzero()[0], len(ordered) - 1)
+        counts = np.ediff1d(bounds, to_begin=bounds[0] + 1)
+        count = int(counts.max())
+        if count > 1:
+            most = ordered[bounds[counts == count]]
+            place = int(places[(most[np.searchsorted(most[:-1], maybe)] == maybe).argmax()])
     return (int(ends[place + size] - ends[place]) + spaces) * count
 
 
 def _later_characters(stretches: _Stretches, ends: _I64, sizes: Sequence[int]) -> Iterator[int]:
     """Of each size, growing: characters of n-grams that stood before, each skipping past itself."""
     places = stretches.maybe_repeated(sizes[0])
-    last = [int(np.searchsorted(places, len(stretches) - size, "right")) for size in sizes]
-    hashes = np.zeros((len(sizes), len(places)), np.uint64)
-    for row, count, size in zip(hashes, last, sizes, strict=True):
-        row[:count] = stretches.hashes(places[:count], size)
-    repeated = _repeated(hashes)
-    for row, again, count, size in zip(hashes, repeated, last, sizes, strict=True):
-        again = again[:count].nonzero()[0]
-        yield _skipping(row[again].tolist(), places[again], ends, size)
+    for size in sizes:
+        places = places[: np.searchsorted(places, len(stretches) - size, "right")]
+        hashes = stretches.hashes(places, size)
+        again = _repeated(hashes)
+        yield _skipping(hashes[again].tolist(), places[again], ends, size)
 
 
 def _skipping(hashes: list[int], places: _I64, ends: _I64, size: int) -> int:

@@ -4,18 +4,17 @@ A token is what the published thresholds were counted in, spaCy's blank tokens, 
 for all languages: signs come off both ends of what stands between white space, one at a time, and
 what is left parts at hyphens, slashes and the like between letters (well, -, known; and, /, x).
 Numbers, URLs, initials and titles stay whole (1,000, v1.2, 10:30, e.g., Mr.); English contractions
-and French and Italian elisions part (do, n't; l', eau). Scripts that are written without spaces
-(Han, Kana, Thai, Lao, Khmer, Burmese) give one token a character, its marks with it; the language
-packs say how many of those make a word, and what else stays whole in a language (`Style`): as spaCy
-has it, in German a word with a hyphen, 3. and usw. For spaCy "):" is a face and one token.
+and French and Italian elisions part (do, n't; can, not; l', eau). Scripts that are written without
+spaces (Han, Kana, Thai, Lao, Khmer, Burmese) give one token a character, its marks with it; the
+language packs say how many of those make a word, and what else stays whole in a language (`Style`):
+as spaCy has it, in German a word with a hyphen, 3. and usw. For spaCy "):" is a face and one token.
 
 No token holds white space, so a text is cut at white space first and each piece is looked up: most
 pieces of a text are words that the process has seen. What is remembered is bounded and changes no
 result.
 
 `describe` gives what the rules need to know of each token as arrays, from a table of the tokens
-seen. The hash of a token is the polynomial of its bytes over 64 bits, so that the hash of tokens
-put together follows from theirs.
+seen.
 
 `matching_form` is for finding duplicates only and never reaches an output: compatibility forms,
 case, punctuation of any script, tatweel, Arabic and Hebrew vowel signs and the forms of alef are
@@ -32,6 +31,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +71,7 @@ _SMALL, _CAPITAL = r"\p{Ll}\p{Lo}", r"\p{Lu}\p{Lt}\p{Lo}"
 _ELIDED = r"[cdjlmnst]|(?:jus|lors|puis)?qu|un|[dns]?ell|all|dall|sull|quell"
 _UNIT = r"[kdcmµn]?m[²³]?|[kmµ]?g|ha|km/h|[KMGT]B?|[kmgt]b"
 _PREFIX = regex.compile(rf"\.\.+|\+(?!\d)|[§%=]|{_SIGN}|(?i:{_ELIDED})['’](?={_LETTER})", regex.V1)
-_SUFFIX = regex.compile(  # (?r): searched from the end
+_SUFFIX = regex.compile(  # (?r): matched from the end
     rf"(?r)(?:\.\.+|(?i:n['’]t|['’](?:s|re|ll|ve|d|m))|{_SIGN}|(?<=\d)(?:\+|%|{_UNIT})"
     rf"|(?<=[\d{_SMALL}%²+\-\p{{Po}}\p{{Ps}}\p{{Pe}}{_QUOTES}])\.|(?<=[{_CAPITAL}][{_CAPITAL}])\.)$",
     regex.V1,
@@ -86,13 +86,14 @@ _INFIX, _INFIX_BUT_HYPHENS = (
     for between_digits, hyphens in ((r"+\-*^", "---?|[-–—~]"), ("+*^", "--"))
 )
 _ORDINAL = regex.compile(r"[\w.\-/]*\d\.")
-_TITLES = "Mr Mrs Ms Dr Prof St Jr Sr Inc Ltd Corp Co Gen Gov Rev Sen vs Ph.D".split()
+_TITLES = frozenset("Mr Mrs Ms Dr Prof St Jr Sr Inc Ltd Corp Co Gen Gov Rev Sen vs Ph.D".split())
 _WHOLE = regex.compile(
-    rf"(?:\p{{L}}\.)+|and/or|(?:{'|'.join(map(regex.escape, _TITLES))})\."
+    rf"(?:\p{{L}}\.)+|and/or|(?:{'|'.join(map(regex.escape, sorted(_TITLES)))})\."
     r"|[a-z]+://[^\s<>\"]*[\w/=]|(?:[\w-]+\.)+[a-z]{2,}(?:[:/?#][^\s<>\"]*[\w/=])?",
     regex.V1,
 )
 _PLAIN = regex.compile(r"[\w\p{M}]+|[^\w\s\p{M}]")
+_PARTED = {"cannot": ("can", "not"), "Cannot": ("Can", "not")}
 _LONGEST = 256
 _PLAIN_ENDS = frozenset(",;:!?)")
 # Tatweel, Arabic vowel and Quranic signs, Hebrew points.
@@ -152,14 +153,14 @@ class Words:
     def among(self, tokens: Iterable[str]) -> npt.NDArray[np.bool_]:
         """Whether each is one of `tokens`."""
         wanted = np.zeros(len(self.table.tokens), np.bool_)
-        wanted[[self.table[token] for token in tokens if token in self.table]] = True
+        wanted[self.table.known(tokens)] = True
         return wanted[self.rows]
 
     def distinct(self, tokens: Iterable[str]) -> int:
         """How many different ones of `tokens` are there."""
         there = np.zeros(len(self.table.tokens), np.bool_)
         there[self.rows] = True
-        return int(there[[self.table[t] for t in set(tokens) if t in self.table]].sum())
+        return int(np.count_nonzero(there[self.table.known(tokens)]))
 
 
 COUNTED = 1  # a word under the published rules: any character outside `SIGNS`
@@ -171,7 +172,7 @@ PUNCTUATION = 8  # punctuation only, as Unicode has it
 def describe(tokens: Sequence[str]) -> Words:
     """What the rules need to know of `tokens`."""
     table = _table(_PLAIN_STYLE)
-    return Words(table, np.fromiter(map(table.__getitem__, tokens), np.int32, len(tokens)))
+    return Words(table, np.array(table.rows_of(tokens), np.int32))
 
 
 def describe_pieces(
@@ -180,60 +181,91 @@ def describe_pieces(
     """The tokens of lines that were cut at white space, and how many each line has."""
     table = _table(style)
     pieces = np.fromiter(map(len, lines), np.int64, len(lines))
-    found = map(table.pieces.__getitem__, itertools.chain.from_iterable(lines))
-    at = np.fromiter(found, np.int32, int(pieces.sum()))
-    counts = np.frombuffer(table.counts, np.int32)[at]
+    at = np.array(table.pieces_of(itertools.chain.from_iterable(lines)), np.int32)
+    starts = np.frombuffer(table.starts, np.int32)
+    first, counts = starts[at], starts[at + 1]
+    del starts  # an array that is looked into cannot grow
+    counts -= first
     ends = np.cumsum(counts)
-    first = np.frombuffer(table.starts, np.int32)[at] - ends + counts
+    first -= ends - counts
     rows = np.frombuffer(table.rows, np.int32)[np.repeat(first, counts) + np.arange(counts.sum())]
-    before = np.concatenate((_NONE, ends))[np.cumsum(pieces)]
-    return Words(table, rows), np.diff(before, prepend=0)
+    return Words(table, rows), _sums(counts, pieces)
 
 
-class _Table(dict[str, int]):
+def _sums(values: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Of the first so many of `values`, of the so many behind those, and so on."""
+    before = np.concatenate((_NONE, np.cumsum(values)))
+    return np.diff(before[np.concatenate((_NONE, np.cumsum(counts)))])
+
+
+class _Numbers(dict[str, int]):
+    """Numbers texts in the order in which they are first asked for; `new` are the last of them."""
+
+    def __init__(self) -> None:
+        self.new: list[str] = []
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self)
+        self.new.append(text)
+        return number
+
+
+class _Table:
     """Token to its row in the arrays, and each piece between white space to its tokens.
 
-    What is known of a token is worked out once. Rows are only added, so an array of rows stays
-    right for as long as it lives; a full table makes room for a new one between two texts."""
+    What is known of a token is worked out once, for all new ones of a text together. Rows are only
+    added, so an array of rows stays right for as long as it lives; a full table makes room for a
+    new one between two texts."""
 
     def __init__(self, style: Style) -> None:
+        self._split = _Splitter(style).piece
+        self._tokens, self._pieces = _Numbers(), _Numbers()
         self.tokens: list[str] = []
         self.lengths, self.sizes, self.flags = array("i"), array("i"), array("B")
-        self.starts, self.counts, self.words = array("i"), array("i"), array("i")
-        self.rows = array("i")
-        self.pieces = _Pieces(self, style)
+        # The tokens of piece n are `rows` from `starts[n]` to `starts[n + 1]`, `words[n]` of them
+        # words.
+        self.rows, self.starts, self.words = array("i"), array("i", [0]), array("i")
         self.characters = 0
 
-    def __missing__(self, token: str) -> int:
-        row = self[token] = len(self.tokens)
-        self.tokens.append(token)
-        self.characters += len(token)
-        self.lengths.append(len(token))
-        if token.isascii():
-            self.sizes.append(len(token))
-        else:
-            self.sizes.append(len(token.encode(errors="surrogatepass")))
-        self.flags.append(_flags(token))
-        return row
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def known(self, tokens: Iterable[str]) -> list[int]:
+        """Rows of those of `tokens` that were seen."""
+        return list(map(self._tokens.__getitem__, self._tokens.keys() & tokens))
+
+    def rows_of(self, tokens: Iterable[str]) -> list[int]:
+        """The row of each token."""
+        found = list(map(self._tokens.__getitem__, tokens))
+        if new := self._tokens.new:
+            lengths = list(map(len, new))
+            sizes, flags = list(map(_size, new)), list(map(_flags, new))
+            self.characters += sum(lengths)
+            self.tokens.extend(new)
+            self.lengths.extend(lengths)
+            self.sizes.extend(sizes)
+            self.flags.extend(flags)
+            new.clear()
+        return found
+
+    def pieces_of(self, pieces: Iterable[str]) -> list[int]:
+        """The number of each piece in `starts` and `words`."""
+        found = list(map(self._pieces.__getitem__, pieces))
+        if new := self._pieces.new:
+            tokens = list(map(self._split, new))
+            rows = self.rows_of(itertools.chain.from_iterable(tokens))
+            counts = np.fromiter(map(len, tokens), np.int64, len(tokens))
+            words = _sums(np.frombuffer(self.flags, np.uint8)[rows] & WORD != 0, counts)
+            self.characters += sum(map(len, new))
+            self.starts.extend((np.cumsum(counts) + len(self.rows)).tolist())
+            self.words.extend(words.tolist())
+            self.rows.extend(rows)
+            new.clear()
+        return found
 
 
-class _Pieces(dict[str, int]):
-    """Piece to its number in the table's `starts`, `counts` and `words`."""
-
-    def __init__(self, table: _Table, style: Style) -> None:
-        self._table, self._split = table, _Splitter(style)
-
-    def __missing__(self, piece: str) -> int:
-        table, number = self._table, len(self)
-        tokens = self._split.piece(piece)
-        table.starts.append(len(table.rows))
-        table.counts.append(len(tokens))
-        rows = list(map(table.__getitem__, tokens))
-        table.rows.extend(rows)
-        table.words.append(sum([table.flags[row] & WORD for row in rows]) // WORD)
-        table.characters += len(piece)
-        self[piece] = number
-        return number
+def _size(token: str) -> int:
+    return len(token) if token.isascii() else len(token.encode(errors="surrogatepass"))
 
 
 def _flags(token: str) -> int:
@@ -250,7 +282,7 @@ def _flags(token: str) -> int:
 def _table(style: Style) -> _Table:
     known = _tables.values()
     if (
-        sum(len(table.pieces) for table in known) > _REMEMBERED
+        sum(map(len, known)) > _REMEMBERED
         or sum(table.characters for table in known) > _REMEMBERED_CHARACTERS
     ):
         _tables.clear()
@@ -278,8 +310,7 @@ def is_unspaced(text: str) -> bool:
 def count_words(text: str, style: Style = _PLAIN_STYLE) -> int:
     """As the corpus counts them: tokens that are not punctuation only."""
     table = _table(style)
-    numbers = list(map(table.pieces.__getitem__, text.split()))
-    return sum(map(table.words.__getitem__, numbers))
+    return sum(map(table.words.__getitem__, table.pieces_of(text.split())))
 
 
 def matching_form(token: str) -> str:
@@ -304,16 +335,18 @@ class _Splitter:
         self._infix = _INFIX_BUT_HYPHENS if style.keep_hyphens else _INFIX
         self._ordinals = style.keep_ordinals
         self._whole = frozenset(style.whole_words)
+        self._parted = {word: parts for word, parts in _PARTED.items() if word not in self._whole}
 
     def piece(self, piece: str) -> Sequence[str]:
         """The tokens of a piece; the common kinds without a look at any pattern."""
         if piece.isascii():
-            body = piece[:-1]
             if piece.isalpha() or piece in self._whole:
-                return (piece,)
-            stop = piece[-1] == "." and len(body) > 1 and body[-2:].islower()
-            if body.isalpha() and (piece[-1] in _PLAIN_ENDS or (stop and body not in _TITLES)):
-                return body, piece[-1]
+                return self._parted.get(piece, (piece,))
+            body, last = piece[:-1], piece[-1]
+            if body.isalpha() and body not in self._parted:
+                stop = last == "." and len(body) > 1 and body[-2:].islower()
+                if last in _PLAIN_ENDS or (stop and body not in _TITLES):
+                    return body, last
             return self._part(piece)
         parts = _UNSPACED_SIGN.split(piece)
         if len(parts) == 1:
@@ -342,15 +375,16 @@ class _Splitter:
             elif last in _ASCII_SIGNS:
                 behind.append(last)
                 piece = piece[:-1]
-            elif _may_end(piece) and (found := _SUFFIX.search(piece)):
+            elif _may_end(piece) and (found := _SUFFIX.match(piece)):
                 behind.append(found[0])
                 piece = piece[: found.start()]
-            elif piece.isalnum():
+            elif piece.isalnum() or (piece.isascii() and _ASCII_PARTING.isdisjoint(piece)):
                 break
             else:
                 before += filter(None, self._infix.split(piece))
                 piece = ""
-        tokens = [*before, *([piece] if piece else []), *reversed(behind)]
+        middle = self._parted.get(piece, (piece,)) if piece else ()
+        tokens = [*before, *middle, *reversed(behind)]
         for at in range(len(tokens) - 1, 0, -1):
             if tokens[at] == ":" and tokens[at - 1] == ")":
                 tokens[at - 1 : at + 1] = ["):"]
@@ -380,5 +414,6 @@ def _may_end(piece: str) -> bool:
     )
 
 
+_ASCII_PARTING = frozenset(".,:<>=/+-*^~")  # those of ASCII in `_INFIX`
 _ALNUM = frozenset(string.ascii_letters + string.digits)
 _ASCII_SIGNS = frozenset(filter(regex.compile(_SIGN, regex.V1).fullmatch, string.punctuation))
