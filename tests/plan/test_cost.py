@@ -16,6 +16,22 @@ NANO = preset_shape("nano-1m")
 VARIANTS = {
     "multi-query": NANO,
     "two norms, grouped": dataclasses.replace(NANO, n_norms=2, n_kv_heads=2, n_layers=3),
+    "falcon-rw": dataclasses.replace(
+        NANO, block="sequential", n_norms=2, n_kv_heads=4, positions="alibi", bias=True
+    ),
+    "jurassic": dataclasses.replace(
+        NANO, block="sequential", n_norms=2, n_kv_heads=4, positions="learned", bias=True
+    ),
+    "llama": dataclasses.replace(
+        NANO,
+        block="sequential",
+        n_norms=2,
+        n_kv_heads=2,
+        norm="rmsnorm",
+        activation="swiglu",
+        d_ff=384,
+        tied=False,
+    ),
     "multi-head, wide": dataclasses.replace(NANO, n_kv_heads=4, d_ff=777, tied=False),
 }
 
@@ -82,6 +98,23 @@ def test_matmul_time_is_the_flops_at_the_rate_torch_reaches():
     numbers = parameters(NANO) - NANO.d_model * (2 * NANO.n_layers + 2)
     wanted = 6 * numbers * 128 / (0.9 * 1e10)
     assert seconds_by_kind(work, 1e10)["matmul"] == pytest.approx(wanted)
+
+
+def test_matmul_time_leaves_out_the_table_of_learned_positions():
+    learned = dataclasses.replace(NANO, positions="learned")
+    rotary, table = (seconds_by_kind(Work(s, Layout(), 128, 1), 1e10) for s in (NANO, learned))
+    assert table["matmul"] == rotary["matmul"]
+    assert table["optimizer"] > rotary["optimizer"]
+
+
+def test_a_sequential_block_sums_twice_over_the_tensor_ranks():
+    parallel = dataclasses.replace(NANO, n_norms=2)
+    sequential = dataclasses.replace(parallel, block="sequential")
+    one, two = (
+        seconds_by_kind(Work(shape, Layout(tensor=2), 128, 8), 1e10)["communication"]
+        for shape in (parallel, sequential)
+    )
+    assert two / one == pytest.approx(4 / 3, rel=0.05)
 
 
 def test_one_rank_says_nothing_and_more_ranks_pay_for_it():

@@ -66,7 +66,10 @@ def test_seventy_one_heads_cannot_be_halved():
         tensor_slices(seven_b, 2, 0)
 
 
-@pytest.mark.parametrize("preset", ["nano-5m", "falcon-40b", "falcon-180b"])
+@pytest.mark.parametrize(
+    "preset",
+    ["nano-5m", "falcon-rw-1b", "falcon-40b", "falcon-180b", "jurassic-jumbo", "llama-8b"],
+)
 @pytest.mark.parametrize("degree", [1, 2, 4, 8])
 def test_slices_of_all_ranks_cover_each_tensor_evenly(preset, degree):
     shape = preset_shape(preset)
@@ -105,3 +108,44 @@ def test_kv_heads_go_with_the_query_heads_that_read_them():
             read = sorted({head // 4 for head in heads})
             assert read == list(range(kv_first // 32, (kv_first + kv_rows) // 32))
     assert slice_holders(shape, 8)["blocks.3.attention.value.weight"] == 4
+
+
+def test_biases_go_with_their_rows_and_the_gate_with_up():
+    shape = dataclasses.replace(
+        preset_shape("llama-1b"), bias=True, positions="learned", norm="layernorm"
+    )
+    cut = tensor_slices(shape, 4, 3)
+    assert cut["blocks.2.attention.query.bias"] == ((1536,), (512,))
+    assert cut["blocks.2.attention.key.bias"] == ((384,), (128,))
+    assert cut["blocks.2.attention.value.bias"] == ((384,), (128,))
+    assert cut["blocks.2.mlp.up.bias"] == ((6144,), (2048,))
+    assert cut["blocks.2.mlp.gate.bias"] == ((6144,), (2048,))
+    assert cut["blocks.2.mlp.gate.weight"] == cut["blocks.2.mlp.up.weight"]
+    assert cut["blocks.2.mlp.gate.weight"] == ((6144, 0), (2048, 2048))
+    for name, size in (
+        ("blocks.2.attention.out.bias", (2048,)),
+        ("blocks.2.mlp.down.bias", (2048,)),
+        ("blocks.2.mlp_norm.bias", (2048,)),
+        ("positions.weight", (8192, 2048)),
+    ):
+        assert cut[name] == ((0,) * len(size), size)
+        assert slice_holders(shape, 4)[name] == 4
+    wide = tensor_slices(shape, 32, 5)  # four ranks share a kv head
+    assert wide["blocks.0.attention.key.bias"] == ((64,), (64,))
+    assert slice_holders(shape, 32)["blocks.0.attention.key.bias"] == 4
+
+
+@pytest.mark.parametrize(
+    ("preset", "degrees"),
+    [
+        ("falcon-rw-1b", {1, 2, 4, 8}),
+        ("falcon-180b", {1, 2, 4, 8}),
+        ("jurassic-jumbo", {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96}),
+        ("llama-8b", {1, 2, 4, 8, 16, 32}),
+        ("nano-10m", {1, 2, 4}),
+        ("nano-125m", {1, 2, 3, 4, 6, 12}),
+    ],
+)
+def test_tensor_degrees_of_the_presets(preset, degrees):
+    world = max(degrees)
+    assert {lay.tensor for lay in legal_layouts(preset_shape(preset), world, world)} == degrees

@@ -21,8 +21,7 @@ __all__ = ["Work", "memory_by_kind", "seconds_by_kind"]
 # Bytes.
 _PROCESS = 370 * 2**20  # Python, torch with its optimizers, readers of data: before any weight
 _LOSS_CHUNK = 16 * 2**20  # logits that `eyas.model.projected_loss` holds at once ...
-_LOSS_ROWS = 128  # ... or of so many tokens, where that is more ...
-_LOSS_COPIES = 3  # ... and how many arrays of that size
+_LOSS_ROWS = 512  # ... or of so many tokens, where that is more
 _ALLOCATOR = 1.1  # freed blocks that the allocator keeps, on what comes and goes
 
 # Share of NumPy's matmul rate that torch reaches in the products of a step.
@@ -75,7 +74,6 @@ def memory_by_kind(work: Work) -> dict[str, int]:
         max(_LOSS_CHUNK, 4 * _LOSS_ROWS * work.shape.vocab_size),
         4 * work.micro_tokens * work.shape.vocab_size,
     )
-    head = 4 * work.shape.vocab_size * work.shape.d_model
     widest = work.micro_tokens * max(work.shape.d_ff // work.layout.tensor, work.shape.d_model)
     casts = 0 if work.number_bytes == 4 else work.number_bytes * numbers
     return {
@@ -84,9 +82,7 @@ def memory_by_kind(work: Work) -> dict[str, int]:
         "gradients": 4 * numbers,
         "optimizer": 8 * numbers,
         "activations": int(_ALLOCATOR * work.number_bytes * _saved_numbers(work)),
-        "workspace": int(
-            _ALLOCATOR * (_LOSS_COPIES * chunk + head + 3 * work.number_bytes * widest)
-        ),
+        "workspace": int(_ALLOCATOR * (chunk + 3 * work.number_bytes * widest)),
     }
 
 
@@ -98,12 +94,13 @@ def seconds_by_kind(work: Work, matmul_rate: float) -> dict[str, float]:
     matrices = sum(
         math.prod(size)
         for name, (_, size) in slices.items()
-        if len(size) == 2 and name not in ("embedding.weight", "head.weight")
+        if len(size) == 2 and name not in ("embedding.weight", "head.weight", "positions.weight")
     )
     head = shape.vocab_size * shape.d_model
     heads = shape.n_heads // layout.tensor * shape.head_dim
     seen = min(work.sequence, (work.sequence + _KEY_BLOCK) / 2)
-    in_a_block = 6 * shape.d_model + 2 * shape.d_ff // layout.tensor + 4 * heads
+    widths = 4 if shape.activation == "swiglu" else 2
+    in_a_block = 6 * shape.d_model + widths * shape.d_ff // layout.tensor + 4 * heads
     flops = {
         "matmul": 6 * (matrices + head) * tokens / _MATMUL,
         "attention": 12 * shape.n_layers * heads * seen * tokens * _ATTENTION,
@@ -119,7 +116,8 @@ def seconds_by_kind(work: Work, matmul_rate: float) -> dict[str, float]:
 
 def _communication(work: Work, numbers: int) -> float:
     """All-reduces of a step: gradients over the data ranks once; activations over the tensor ranks
-    once a block forward and once a norm backward, each micro-batch; a few single numbers."""
+    once a block forward (a sequential one twice) and once a norm backward, each micro-batch; a few
+    single numbers."""
     layout, shape = work.layout, work.shape
     if layout.world == 1:
         return 0.0
@@ -128,7 +126,8 @@ def _communication(work: Work, numbers: int) -> float:
         collectives += 1
         carried += _ring(layout.data) * 4 * numbers
     if layout.tensor > 1:
-        passes = shape.n_layers * (1 + shape.n_norms) * work.micro_batches
+        sums = 2 if shape.block == "sequential" else 1
+        passes = shape.n_layers * (sums + shape.n_norms) * work.micro_batches
         collectives += passes
         size = work.number_bytes * work.micro_tokens * shape.d_model
         carried += passes * _ring(layout.tensor) * size
@@ -141,20 +140,27 @@ def _ring(ranks: int) -> float:
 
 
 def _saved_numbers(work: Work) -> int:
-    """Numbers that autograd keeps for backward, of one forward pass: per token and block the
-    residual, each norm's output with mean and deviation, query, key, value, attention's output and
-    log-sum, and the MLP's width before and after GELU; then the last norm and the features."""
+    """Numbers that autograd keeps for backward, of one forward pass: per token and block what each
+    norm reads (the residual, which two norms of a parallel block share), its output and statistics,
+    query, key, value, attention's output and log-sum, and the MLP's width before and after the
+    activation (and before and after the gate); then the last norm and the features; once, ALiBi's
+    mask."""
     shape, tensor = work.shape, work.layout.tensor
     heads = shape.n_heads // tensor
     groups = max(1, shape.n_kv_heads // tensor)
+    residuals = 2 if shape.block == "sequential" else 1
+    # PyTorch's RMSNorm on a CPU keeps its input scaled, besides the result.
+    statistics = 2 if shape.norm == "layernorm" else shape.d_model + 2
+    widths = 4 if shape.activation == "swiglu" else 2
     block = (
-        shape.d_model
-        + shape.n_norms * (shape.d_model + 2)
+        residuals * shape.d_model
+        + shape.n_norms * (shape.d_model + statistics)
         + 2 * (heads + groups) * shape.head_dim
         + heads
-        + 2 * shape.d_ff // tensor
+        + widths * shape.d_ff // tensor
     )
-    return work.micro_tokens * (shape.n_layers * block + 3 * shape.d_model + 4)
+    mask = heads * work.sequence**2 if shape.positions == "alibi" else 0
+    return work.micro_tokens * (shape.n_layers * block + 3 * shape.d_model + statistics) + mask
 
 
 def _slices(work: Work) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:

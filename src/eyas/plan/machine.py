@@ -97,7 +97,7 @@ def _products(shape: ModelShape | None, rows: int) -> list[tuple[int, int, int, 
         (width, heads, layers),
         (width, groups, 2 * layers),
         (heads, width, layers),
-        (width, shape.d_ff, layers),
+        (width, shape.d_ff, (2 if shape.activation == "swiglu" else 1) * layers),
         (shape.d_ff, width, layers),
         (width, shape.vocab_size, 1),
     ]

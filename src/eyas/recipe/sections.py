@@ -124,12 +124,54 @@ class ModelKeys:
     d_model: int | None = key(None, "width of the residual stream", low=1)
     n_heads: int | None = key(None, "query heads", low=1)
     n_kv_heads: int | None = key(None, "key and value heads; 1 is multi-query", low=1)
-    head_dim: int | None = key(None, "width of a head; must be even for rotary", low=2)
+    head_dim: int | None = key(None, "width of a head; even for rotary positions", low=1)
     d_ff: int | None = key(None, "width of the MLP", low=1)
     vocab_size: int | None = key(None, "items; left out: the tokenizer's", kind="count", low=2)
-    n_norms: int | None = key(None, "LayerNorms before the parallel block: 1 or 2", low=1, high=2)
+    max_sequence: int | None = key(
+        None,
+        "positions that it may be asked for; at least data.sequence, which learned ones must reach",
+        kind="count",
+        low=1,
+    )
+    block: str | None = key(
+        None,
+        "parallel: attention and MLP read the same (Falcon); sequential: one after the other",
+        choices=("parallel", "sequential"),
+    )
+    n_norms: int | None = key(
+        None, "norms before a parallel block: 1 or 2; a sequential one has 2", low=1, high=2
+    )
+    norm: str | None = key(None, "layernorm, or rmsnorm (Llama)", choices=("layernorm", "rmsnorm"))
+    norm_eps: float | None = key(None, "added to the variance in a norm", above=0)
+    positions: str | None = key(
+        None,
+        "rotary, alibi (Falcon-RW) or learned (Jurassic)",
+        choices=("rotary", "alibi", "learned"),
+    )
+    activation: str | None = key(
+        None,
+        "of the MLP: gelu (exact), gelu_tanh, or swiglu with its gate (Llama)",
+        choices=("gelu", "gelu_tanh", "swiglu"),
+    )
+    bias: bool | None = key(None, "biases in the linear layers of the blocks")
     tied: bool | None = key(None, "output projection is the embedding")
     rope_theta: float | None = key(None, "base of the rotary frequencies", above=0)
+    rope_scaling: str | None = key(
+        None,
+        "rotary positions stretched to longer texts: none, linear or llama3",
+        choices=("none", "linear", "llama3"),
+    )
+    rope_factor: float | None = key(None, "linear, llama3: how far they are stretched", low=1)
+    rope_low: float | None = key(
+        None, "llama3: wavelengths over rope_original / rope_low are stretched in full", above=0
+    )
+    rope_high: float | None = key(
+        None, "llama3: wavelengths under rope_original / rope_high are left as they are", above=0
+    )
+    rope_original: int | None = key(
+        None, "llama3: tokens a sample before the stretching", kind="count", low=1
+    )
+    licence: str = key("", "licence of the weights, an SPDX identifier such as Apache-2.0")
 
 
 @dataclass(frozen=True)

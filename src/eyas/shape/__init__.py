@@ -7,8 +7,9 @@ from .layout import (
     slice_holders,
     tensor_slices,
 )
-from .model_shape import ModelShape, model_shape, preset_names, preset_shape
+from .model_shape import ModelShape
 from .parameters import flops_per_token, matmul_parameters, parameter_table, parameters
+from .presets import model_shape, preset_names, preset_shape
 
 __all__ = [
     "Layout",

@@ -2,10 +2,11 @@
 
 A world of ranks is a grid, tensor parallel fastest: rank = data_rank * tensor + tensor_rank.
 Tensor parallelism cuts as Megatron-LM does (Shoeybi et al. 2019): query, key, value and the MLP's
-first matrix by output rows, the two that lead back to the residual stream by input columns, heads
-kept whole; embedding, norms and output projection are on every rank. Where there are fewer kv heads
-than tensor ranks, each rank holds the one kv head that its query heads read, and several ranks hold
-the same (Shazeer 2019 multi-query: the only one, on all).
+first matrix (or gate and up) by output rows, their biases with them; the two that lead back to the
+residual stream by input columns, heads kept whole; their biases, embedding, learned positions,
+norms and output projection are on every rank. Where there are fewer kv heads than tensor ranks,
+each rank holds the one kv head that its query heads read, and several ranks hold the same (Shazeer
+2019 multi-query: the only one, on all).
 """
 
 from __future__ import annotations
@@ -110,18 +111,21 @@ def slice_holders(shape: ModelShape, tensor_degree: int) -> dict[str, int]:
 def _cut(
     shape: ModelShape, name: str, size: tuple[int, ...], degree: int, rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Offset and shape of a rank's slice. A bias is cut with the rows that it is added to; one that
+    is added to a sum over the ranks is whole."""
     part = ".".join(name.split(".")[-3:-1])
-    if part in ("attention.query", "mlp.up"):
+    whole, is_matrix = (0,) * len(size), len(size) == 2
+    if part in ("attention.query", "mlp.gate", "mlp.up"):
         rows = size[0] // degree
-        return (rank * rows, 0), (rows, size[1])
-    if part in ("attention.out", "mlp.down"):
+        return (rank * rows, *whole[1:]), (rows, *size[1:])
+    if part in ("attention.out", "mlp.down") and is_matrix:
         columns = size[1] // degree
         return (0, rank * columns), (size[0], columns)
     if part in ("attention.key", "attention.value"):
         heads = max(1, shape.n_kv_heads // degree)
         first = rank * shape.n_kv_heads // degree
-        return (first * shape.head_dim, 0), (heads * shape.head_dim, size[1])
-    return (0,) * len(size), size
+        return (first * shape.head_dim, *whole[1:]), (heads * shape.head_dim, *size[1:])
+    return whole, size
 
 
 def _tensor_is_legal(shape: ModelShape, tensor: int) -> bool:

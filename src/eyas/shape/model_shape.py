@@ -1,26 +1,29 @@
-"""From a model recipe to the one value that describes a network: `ModelShape`.
+"""The one value that describes a network: `ModelShape`, which network, checkpoint and planner read.
 
-In: a preset (a small TOML file in `eyas/presets/models/`) and the recipe's overrides. Out: a frozen
-shape that the network, the checkpoint and the planner all read. Two numbers may be left out of a
-preset and then follow from the others: `head_dim` is d_model / n_heads, `d_ff` is 4 d_model
-(Vaswani et al. 2017, kept by Falcon), so that overriding `d_model` alone gives a sensible network.
-What is fixed today, for every shape: rotary positions in half-split form (GPT-NeoX), LayerNorm with
-bias, exact GELU, attention and MLP in parallel, no bias in a linear layer (Almazrouei et al. 2023,
-"The Falcon Series of Open Language Models").
+In: sizes and switches. Out: a frozen value that is possible, or an error that names every problem
+and what is legal. One decoder covers the published families by its switches:
+
+Falcon    parallel block, rotary or ALiBi, LayerNorm, exact GELU (Almazrouei et al. 2023)
+Jurassic  sequential block, learned positions, LayerNorm, GELU, biases (Lieber et al. 2021)
+Llama     sequential block, rotary, RMSNorm, SwiGLU (Touvron et al. 2023; Grattafiori et al. 2024)
 """
 
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any
+from typing import Any, Literal, get_args
 
-from eyas.recipe import Recipe, UsageError
+from eyas.recipe import UsageError
 
-__all__ = ["ModelShape", "model_shape", "preset_names", "preset_shape"]
+__all__ = ["Activation", "BlockKind", "ModelShape", "NormKind", "Positions", "RopeScaling"]
+
+BlockKind = Literal["parallel", "sequential"]
+Positions = Literal["rotary", "alibi", "learned"]
+NormKind = Literal["layernorm", "rmsnorm"]
+Activation = Literal["gelu", "gelu_tanh", "swiglu"]
+RopeScaling = Literal["none", "linear", "llama3"]
 
 _COUNTS = (
     "n_layers",
@@ -32,15 +35,33 @@ _COUNTS = (
     "vocab_size",
     "max_sequence",
 )
+_WORDS = {
+    "block": BlockKind,
+    "positions": Positions,
+    "norm": NormKind,
+    "activation": Activation,
+    "rope_scaling": RopeScaling,
+}
+_SCALING_NUMBERS = {
+    "none": (),
+    "linear": ("rope_factor",),
+    "llama3": ("rope_factor", "rope_low", "rope_high", "rope_original"),
+}
 
 
 @dataclass(frozen=True)
 class ModelShape:
     """What a network looks like. Raises UsageError, naming the legal values, when impossible.
 
-    `n_norms` 1: attention and MLP read one LayerNorm; 2: each its own. `tied`: the output
-    projection is the embedding. `max_sequence`: positions the model may be asked for (rotary has
-    no parameters).
+    `block`: "parallel" adds attention and MLP of the same residual together, "sequential" lets the
+    MLP read what attention wrote. `n_norms`: 1 (a parallel block whose attention and MLP read one
+    norm) or 2 (each its own; every sequential block). `bias`: on every linear layer of a block,
+    never on the output projection. `tied`: the output projection is the embedding.
+    `max_sequence`: positions the model may be asked for, and the rows of the table of learned ones.
+
+    `rope_scaling` stretches rotary positions: "linear" divides every frequency by `rope_factor`;
+    "llama3" divides those of wavelengths over `rope_original / rope_low` tokens, keeps those under
+    `rope_original / rope_high`, and passes smoothly between the two.
     """
 
     name: str
@@ -56,6 +77,16 @@ class ModelShape:
     tied: bool = True
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
+    block: BlockKind = "parallel"
+    positions: Positions = "rotary"
+    norm: NormKind = "layernorm"
+    activation: Activation = "gelu"
+    bias: bool = False
+    rope_scaling: RopeScaling = "none"
+    rope_factor: float = 1.0
+    rope_low: float = 1.0
+    rope_high: float = 4.0
+    rope_original: int = 0
 
     def __post_init__(self) -> None:
         problems = _problems(self)
@@ -87,74 +118,29 @@ class ModelShape:
         return cls(**values)
 
 
-def model_shape(recipe: Recipe, vocab_size: int | None = None) -> ModelShape:
-    """The shape that `recipe.model` asks for.
-
-    The vocabulary is `model.vocab_size`, else `vocab_size` (the tokenizer's), else the preset's.
-    `max_sequence` is the preset's, or `data.sequence` where that is longer. Raises UsageError for
-    an unknown preset, an impossible shape, or a `model.vocab_size` that is not the tokenizer's.
-    """
-    keys = recipe.model
-    if keys.vocab_size is not None and vocab_size not in (None, keys.vocab_size):
-        raise UsageError(
-            f"model.vocab_size is {keys.vocab_size} but the tokenizer has {vocab_size} items; "
-            f"leave model.vocab_size out, or write {vocab_size}"
-        )
-    values = _preset(keys.preset)
-    if vocab_size is not None:
-        values["vocab_size"] = vocab_size
-    for item in dataclasses.fields(keys):
-        given = getattr(keys, item.name)
-        if item.name != "preset" and given is not None:
-            values[item.name] = given
-    values["max_sequence"] = max(values["max_sequence"], recipe.data.sequence)
-    return _complete(keys.preset, values)
-
-
-def preset_names() -> list[str]:
-    """The presets in the package, sorted."""
-    folder = resources.files("eyas") / "presets" / "models"
-    return sorted(
-        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
-    )
-
-
-def preset_shape(name: str) -> ModelShape:
-    """A preset as published, without a recipe."""
-    return _complete(name, _preset(name))
-
-
-def _preset(name: str) -> dict[str, Any]:
-    if name not in preset_names():
-        raise UsageError(f'model.preset: no preset "{name}"; legal are {", ".join(preset_names())}')
-    file = resources.files("eyas") / "presets" / "models" / f"{name}.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-def _complete(name: str, values: dict[str, Any]) -> ModelShape:
-    """Fill in what follows from the rest."""
-    d_model, n_heads = values["d_model"], values["n_heads"]
-    values.setdefault("d_ff", 4 * d_model)
-    if "head_dim" not in values:
-        if d_model % n_heads:
-            raise UsageError(
-                f"model {name}: n_heads {n_heads} does not divide d_model {d_model}; "
-                f"legal n_heads are {_listed(_head_counts(d_model))}"
-            )
-        values["head_dim"] = d_model // n_heads
-    return ModelShape(name=name, **values)
-
-
 def _problems(shape: ModelShape) -> list[str]:
     out = [
         f"{name} is {getattr(shape, name)}; at least 1"
         for name in _COUNTS
         if getattr(shape, name) < 1
     ]
+    out += [
+        f'{name} is "{getattr(shape, name)}"; legal are {", ".join(get_args(words))}'
+        for name, words in _WORDS.items()
+        if getattr(shape, name) not in get_args(words)
+    ]
     if out:
         return out
+    out = _head_problems(shape) + _norm_problems(shape) + _scaling_problems(shape)
+    if not shape.rope_theta > 0:
+        out.append(f"rope_theta is {shape.rope_theta}; more than 0")
+    return out
+
+
+def _head_problems(shape: ModelShape) -> list[str]:
+    out = []
     heads, kv_heads, width = shape.n_heads, shape.n_kv_heads, shape.head_dim
-    if width % 2:
+    if shape.positions == "rotary" and width % 2:
         out.append(f"head_dim {width} is odd; rotary positions need an even one")
     if heads * width != shape.d_model:
         legal = (
@@ -167,24 +153,53 @@ def _problems(shape: ModelShape) -> list[str]:
             f"legal is {legal}"
         )
     if heads % kv_heads:
-        divisors = [k for k in range(1, heads + 1) if heads % k == 0]
+        divisors = [str(k) for k in range(1, heads + 1) if heads % k == 0]
         out.append(
-            f"n_kv_heads {kv_heads} does not divide n_heads {heads}; legal are {_listed(divisors)}"
+            f"n_kv_heads {kv_heads} does not divide n_heads {heads}; "
+            f"legal are {', '.join(divisors)}"
         )
-    if shape.n_norms not in (1, 2):
+    return out
+
+
+def _norm_problems(shape: ModelShape) -> list[str]:
+    out = []
+    if shape.block == "sequential" and shape.n_norms != 2:
+        out.append(f"n_norms is {shape.n_norms}; legal in a sequential block is 2")
+    elif shape.n_norms not in (1, 2):
         out.append(f"n_norms is {shape.n_norms}; legal are 1, 2")
-    if not shape.rope_theta > 0:
-        out.append(f"rope_theta is {shape.rope_theta}; more than 0")
     if not shape.norm_eps > 0:
         out.append(f"norm_eps is {shape.norm_eps}; more than 0")
     return out
 
 
-def _head_counts(d_model: int) -> list[int]:
-    """Head counts that give an even width of at least 8 (or any even one, in a tiny model)."""
-    counts = [h for h in range(1, d_model // 2 + 1) if d_model % h == 0 and d_model // h % 2 == 0]
-    return [h for h in counts if d_model // h >= 8] or counts
-
-
-def _listed(values: list[int]) -> str:
-    return ", ".join(map(str, values)) if values else "none"
+def _scaling_problems(shape: ModelShape) -> list[str]:
+    kind = shape.rope_scaling
+    if kind != "none" and shape.positions != "rotary":
+        return [
+            f'rope_scaling is "{kind}" but positions are "{shape.positions}"; '
+            "legal is none, or rotary positions"
+        ]
+    out = []
+    for field in dataclasses.fields(shape):
+        value = getattr(shape, field.name)
+        if (
+            field.name in _SCALING_NUMBERS["llama3"]
+            and field.name not in _SCALING_NUMBERS[kind]
+            and value != field.default
+        ):
+            legal = [k for k, numbers in _SCALING_NUMBERS.items() if field.name in numbers]
+            out.append(
+                f'{field.name} is {value} but rope_scaling is "{kind}"; '
+                f"legal with {' or '.join(legal)}"
+            )
+    if not shape.rope_factor >= 1:
+        out.append(f"rope_factor is {shape.rope_factor}; at least 1")
+    if kind == "llama3":
+        if shape.rope_original < 1:
+            out.append(f"rope_original is {shape.rope_original}; at least 1")
+        if not 0 < shape.rope_low < shape.rope_high:
+            out.append(
+                f"rope_low {shape.rope_low} and rope_high {shape.rope_high}; "
+                "legal are 0 < rope_low < rope_high"
+            )
+    return out

@@ -16,9 +16,11 @@ __all__ = ["flops_per_token", "matmul_parameters", "parameter_table", "parameter
 def parameter_table(shape: ModelShape) -> dict[str, tuple[int, ...]]:
     """Tensor name to global shape, in the order of the network. No head where it is tied."""
     table: dict[str, tuple[int, ...]] = {"embedding.weight": (shape.vocab_size, shape.d_model)}
+    if shape.positions == "learned":
+        table["positions.weight"] = (shape.max_sequence, shape.d_model)
     for layer in range(shape.n_layers):
         table |= {f"blocks.{layer}.{name}": size for name, size in _block(shape).items()}
-    table |= _norm("norm", shape.d_model)
+    table |= _norm(shape, "norm")
     if not shape.tied:
         table["head.weight"] = (shape.vocab_size, shape.d_model)
     return table
@@ -26,14 +28,16 @@ def parameter_table(shape: ModelShape) -> dict[str, tuple[int, ...]]:
 
 def parameters(shape: ModelShape) -> int:
     """How many numbers the network has; tied ones once."""
-    block = sum(math.prod(size) for size in _block(shape).values())
-    ends = (1 if shape.tied else 2) * shape.vocab_size * shape.d_model + 2 * shape.d_model
-    return shape.n_layers * block + ends
+    rows = shape.vocab_size * (1 if shape.tied else 2)
+    if shape.positions == "learned":
+        rows += shape.max_sequence
+    ends = rows * shape.d_model + _numbers(_norm(shape, "norm"))
+    return shape.n_layers * _numbers(_block(shape)) + ends
 
 
 def matmul_parameters(shape: ModelShape) -> int:
     """Weights that a token is multiplied with: every matrix, the output projection once (tied or
-    not); not the look-up of the embedding, not the norms."""
+    not); not the look-up of the embedding and of learned positions, not biases and norms."""
     block = sum(math.prod(size) for size in _block(shape).values() if len(size) == 2)
     return shape.n_layers * block + shape.vocab_size * shape.d_model
 
@@ -44,27 +48,38 @@ def flops_per_token(shape: ModelShape, sequence: int) -> float:
     6 a matrix weight (2 forward, 4 backward) and 12 n_layers n_heads head_dim sequence for the
     products of attention: Chowdhery et al. 2022 (PaLM), appendix B; Narayanan et al. 2021
     (Megatron-LM, SC'21) without recomputation. By that convention the causal mask earns no
-    discount, and norms, activations and the optimizer are not counted.
+    discount, and norms, biases, positions, activations and the optimizer are not counted.
     """
     attention = 12 * shape.n_layers * shape.n_heads * shape.head_dim * sequence
     return float(6 * matmul_parameters(shape) + attention)
 
 
 def _block(shape: ModelShape) -> dict[str, tuple[int, ...]]:
-    d_model, head_dim = shape.d_model, shape.head_dim
-    table: dict[str, tuple[int, ...]] = {
-        "attention.query.weight": (shape.n_heads * head_dim, d_model),
-        "attention.key.weight": (shape.n_kv_heads * head_dim, d_model),
-        "attention.value.weight": (shape.n_kv_heads * head_dim, d_model),
-        "attention.out.weight": (d_model, shape.n_heads * head_dim),
-        "mlp.up.weight": (shape.d_ff, d_model),
-        "mlp.down.weight": (d_model, shape.d_ff),
-    }
-    names = ("norm",) if shape.n_norms == 1 else ("attention_norm", "mlp_norm")
-    for name in names:
-        table |= _norm(name, d_model)
+    d_model, d_ff = shape.d_model, shape.d_ff
+    queries, keys = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
+    table = (
+        _linear(shape, "attention.query", queries, d_model)
+        | _linear(shape, "attention.key", keys, d_model)
+        | _linear(shape, "attention.value", keys, d_model)
+        | _linear(shape, "attention.out", d_model, queries)
+    )
+    if shape.activation == "swiglu":
+        table |= _linear(shape, "mlp.gate", d_ff, d_model)
+    table |= _linear(shape, "mlp.up", d_ff, d_model) | _linear(shape, "mlp.down", d_model, d_ff)
+    for name in ("norm",) if shape.n_norms == 1 else ("attention_norm", "mlp_norm"):
+        table |= _norm(shape, name)
     return table
 
 
-def _norm(name: str, d_model: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (d_model,), f"{name}.bias": (d_model,)}
+def _linear(shape: ModelShape, name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+    table: dict[str, tuple[int, ...]] = {f"{name}.weight": (rows, columns)}
+    return table | {f"{name}.bias": (rows,)} if shape.bias else table
+
+
+def _norm(shape: ModelShape, name: str) -> dict[str, tuple[int, ...]]:
+    table: dict[str, tuple[int, ...]] = {f"{name}.weight": (shape.d_model,)}
+    return table | {f"{name}.bias": (shape.d_model,)} if shape.norm == "layernorm" else table
+
+
+def _numbers(table: dict[str, tuple[int, ...]]) -> int:
+    return sum(math.prod(size) for size in table.values())
