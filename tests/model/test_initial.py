@@ -1,5 +1,6 @@
 """Promises: initial weights are pure in (seed, name, element), so any slice can be made alone."""
 
+import dataclasses
 import hashlib
 import math
 
@@ -97,3 +98,40 @@ def test_matrices_into_the_residual_stream_are_smaller_and_norms_the_identity():
 def test_a_slice_outside_the_tensor_is_refused():
     with pytest.raises(ValueError, match="not inside"):
         initial_slice(NANO, 1, "embedding.weight", (2000, 0), (100, 128))
+
+
+def test_every_kind_of_tensor_begins_as_documented():
+    """Gate and learned positions like any matrix, biases 0, the weights of either norm 1."""
+    shape = dataclasses.replace(
+        NANO,
+        block="sequential",
+        n_norms=2,
+        positions="learned",
+        norm="rmsnorm",
+        activation="swiglu",
+        bias=True,
+    )
+    tensors = initial_weights(shape, seed=11)
+    assert {n: tuple(t.shape) for n, t in tensors.items()} == parameter_table(shape)
+    for name, tensor in tensors.items():
+        if name.endswith(".bias"):
+            assert not tensor.any()
+        elif tensor.dim() == 1:
+            assert torch.all(tensor == 1)
+    for name in ("positions.weight", "blocks.2.mlp.gate.weight"):
+        assert tensors[name].std() == pytest.approx(0.02, rel=0.03)
+        assert tensors[name].mean() == pytest.approx(0, abs=5 * 0.02 / tensors[name].numel() ** 0.5)
+    assert not torch.equal(tensors["blocks.2.mlp.gate.weight"], tensors["blocks.2.mlp.up.weight"])
+    for name in WHOLE.keys() & tensors.keys():
+        assert torch.equal(tensors[name], WHOLE[name])  # no switch changes another tensor
+
+
+def test_every_tensor_parallel_rank_of_every_kind_starts_from_the_same_network():
+    shape = dataclasses.replace(
+        NANO, positions="learned", activation="swiglu", bias=True, n_kv_heads=2
+    )
+    whole = initial_weights(shape, seed=11)
+    for rank in range(4):
+        for name, (offset, part) in tensor_slices(shape, 4, rank).items():
+            index = tuple(slice(o, o + n) for o, n in zip(offset, part, strict=True))
+            assert torch.equal(initial_slice(shape, 11, name, offset, part), whole[name][index])

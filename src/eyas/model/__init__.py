@@ -1,6 +1,7 @@
 """The network, its initial weights, its loss, and the model that answers."""
 
-from .falcon_names import from_falcon, to_falcon
+from .accumulate import accumulate_into
+from .hugging_face import family_of, from_hugging_face, to_hugging_face
 from .initial import initial_slice, initial_weights
 from .loss import loss, projected_loss
 from .model import Completion, Model, Piece, TextTokenizer, TokenLogprob
@@ -14,11 +15,13 @@ __all__ = [
     "Piece",
     "TextTokenizer",
     "TokenLogprob",
-    "from_falcon",
+    "accumulate_into",
+    "family_of",
+    "from_hugging_face",
     "initial_slice",
     "initial_weights",
     "loss",
     "network_from",
     "projected_loss",
-    "to_falcon",
+    "to_hugging_face",
 ]

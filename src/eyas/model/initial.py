@@ -8,7 +8,7 @@ between them: only table look-up, multiplication and addition, which give the sa
 machine, where `log` and `cos` differ by instruction set. The table ends at 4.48 deviations.
 
 Scale: 0.02 for every matrix, divided by sqrt(2 n_layers) for the two of a block that write to the
-residual stream (Radford et al. 2019, GPT-2); norms begin as the identity.
+residual stream (Radford et al. 2019, GPT-2); norms begin as the identity, biases at 0.
 """
 
 from __future__ import annotations
