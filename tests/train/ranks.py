@@ -76,9 +76,15 @@ def _few_steps(case: Case, steps: int) -> Trained:
 
 
 def _double_loss(
-    x: Tensor, head_VD: Tensor, targets: Tensor, mask: Tensor, z_loss: float
+    x: Tensor,
+    head_VD: Tensor,
+    targets: Tensor,
+    mask: Tensor,
+    z_loss: float,
+    head_gradient_VD: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """The loss in plain PyTorch, in the precision of its input: also an oracle."""
+    """The loss in plain PyTorch, in the precision of its input: also an oracle. The head's gradient
+    comes by autograd."""
     logits = (x @ head_VD.T)[mask]
     log_z = logits.logsumexp(-1)
     total = F.cross_entropy(logits, targets[mask], reduction="sum") + z_loss * log_z.square().sum()

@@ -105,12 +105,16 @@ def test_the_squared_norm_counts_a_shared_slice_once(tensor: int) -> None:
 
 
 def test_key_and_value_are_partial_only_where_ranks_share_them() -> None:
-    assert _masters(2).partial() is None
-    shared = _masters(4).partial()
-    assert shared is not None
+    assert _masters(2).partials() == []
+    [shared] = _masters(4).partials()
     assert shared.numel() == 2 * 2 * 6 * 24  # key and value, two layers, one head each
-    single = dataclasses.replace(SHAPE, n_kv_heads=1)
-    assert _masters(2, 0, single).partial() is not None
+    assert len(_masters(2, 0, dataclasses.replace(SHAPE, n_kv_heads=1)).partials()) == 1
+
+
+def test_shared_biases_are_partial_beside_their_matrices() -> None:
+    matrices, biases = _masters(4, 0, dataclasses.replace(SHAPE, bias=True)).partials()
+    assert matrices.numel() == 2 * 2 * 6 * 24
+    assert biases.numel() == 2 * 2 * 16  # six numbers each, laid out in steps of sixteen
 
 
 def test_what_is_saved_is_what_is_wanted_and_brings_everything_back() -> None:

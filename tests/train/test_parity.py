@@ -25,6 +25,39 @@ MULTI_QUERY = ModelShape(
     max_sequence=64,
 )
 GROUPED = dataclasses.replace(MULTI_QUERY, name="gqa", n_kv_heads=2, n_norms=2, tied=False)
+OTHERS = [
+    dataclasses.replace(
+        MULTI_QUERY,
+        name="falcon-rw",
+        n_kv_heads=4,
+        n_norms=2,
+        block="sequential",
+        positions="alibi",
+        bias=True,
+    ),
+    dataclasses.replace(
+        MULTI_QUERY,
+        name="jurassic",
+        n_kv_heads=4,
+        n_norms=2,
+        block="sequential",
+        positions="learned",
+        bias=True,
+    ),
+    dataclasses.replace(
+        MULTI_QUERY,
+        name="llama",
+        n_kv_heads=2,
+        n_norms=2,
+        block="sequential",
+        norm="rmsnorm",
+        activation="swiglu",
+        tied=False,
+    ),
+    # Biases of one kv head that all ranks share, in a parallel block.
+    dataclasses.replace(MULTI_QUERY, name="biased", n_norms=2, bias=True),
+]
+SHAPES = [MULTI_QUERY, GROUPED, *OTHERS]
 KEYS = Train(weight_decay=0.1, grad_clip=0.3, z_loss=1e-3)
 LOW = dataclasses.replace(KEYS, precision="bfloat16")
 STEPS = 6
@@ -36,10 +69,10 @@ LAYOUTS = [
     Layout(2, 2, 2),
     Layout(4, 1, 6),
 ]
-CASES = [Case(shape, layout, KEYS, True) for shape in (MULTI_QUERY, GROUPED) for layout in LAYOUTS]
+CASES = [Case(shape, layout, KEYS, True) for shape in SHAPES for layout in LAYOUTS]
 CASES += [Case(MULTI_QUERY, layout, KEYS) for layout in LAYOUTS]
 CASES += [Case(MULTI_QUERY, Layout(2, 1, 12), LOW)]
-CASES += [Case(shape, Layout(1, 1, 12), KEYS, True) for shape in (MULTI_QUERY, GROUPED)]
+CASES += [Case(shape, Layout(1, 1, 12), KEYS, True) for shape in SHAPES]
 CASES += [Case(MULTI_QUERY, Layout(1, 1, 12), KEYS)]
 
 
@@ -59,7 +92,7 @@ def _alone(shape: ModelShape, double: bool = False) -> Trained:
     return _ranks(Case(shape, Layout(1, 1, 12), KEYS, double))[0]
 
 
-@pytest.mark.parametrize("shape", [MULTI_QUERY, GROUPED], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 @pytest.mark.parametrize(
     "layout", LAYOUTS, ids=lambda lay: f"tp{lay.tensor}dp{lay.data}mb{lay.micro_batch}"
 )

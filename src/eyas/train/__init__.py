@@ -5,6 +5,7 @@ from __future__ import annotations
 from .engine import Engine, NonFinite, StepResult
 from .loop import train
 from .mesh import Mesh
+from .pages import keep_pages
 from .prepare import run_report
 from .progress import TrainResult
 from .rank import run_rank
@@ -16,6 +17,7 @@ __all__ = [
     "NonFinite",
     "StepResult",
     "TrainResult",
+    "keep_pages",
     "learning_rate",
     "run_rank",
     "run_report",

@@ -129,7 +129,7 @@ class Engine:
         with self._autocast():
             features = self.network.features(ids[:, :-1], document_ids=inside)
             head = self.network.head_weight_VD
-            return projected_loss(features, head, ids[:, 1:], mask, z_loss)[0]
+            return projected_loss(features, head, ids[:, 1:], mask, z_loss, head.grad)[0]
 
     def _parts(
         self, ids: Tensor, mask: Tensor, document_ids: Tensor | None
@@ -148,8 +148,7 @@ class Engine:
 
     def _reduce(self, own: list[float], extra: Sequence[float]) -> list[float]:
         """Sum gradients over the ranks, and the numbers."""
-        partial = self.masters.partial()
-        if partial is not None:
+        for partial in self.masters.partials():
             self.mesh.sum_shared(partial)
         self.mesh.sum_data(self.masters.gradients)
         return self._sum_once(own, extra)

@@ -2,8 +2,8 @@
 
 The network's parameters and their gradients are views into these vectors, so summing gradients
 over ranks, taking their norm, clearing and updating them are each a call or two on contiguous
-memory, and backward accumulates where it is needed. Parameters stand in up to four ranges: those
-with weight decay (matrices), by how many tensor ranks hold the same slice, then those without.
+memory, and backward accumulates where it is needed. Parameters stand in ranges: those with
+weight decay (matrices), by how many tensor ranks hold the same slice, then those without.
 
 AdamW is PyTorch's own fused kernel, the one behind `torch.optim.AdamW(fused=True)`, called
 directly: the class would only add parameter groups, and two seconds of imports to every start.
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from eyas.checkpoint import Slice
-from eyas.model import Network
+from eyas.model import Network, accumulate_into
 from eyas.recipe import Train
 from eyas.shape import ModelShape, parameter_table, slice_holders, tensor_slices
 
@@ -88,16 +88,14 @@ class Masters:
         for name, place in self._places.items():
             module, _, leaf = name.rpartition(".")
             parameter = nn.Parameter(place.of(self.weights))
-            parameter.grad = place.of(self.gradients)
+            accumulate_into(parameter, place.of(self.gradients))
             setattr(network.get_submodule(module), leaf, parameter)
 
-    def partial(self) -> Tensor | None:
-        """Gradients that are partial sums on this rank: of key and value projections that some
-        tensor ranks share. None where no rank shares any."""
-        for kind, (first, last) in self._ranges.items():
-            if kind.partial:
-                return self.gradients[first:last]
-        return None
+    def partials(self) -> list[Tensor]:
+        """Gradients that are partial sums on this rank: of key and value projections, and of their
+        biases, that some tensor ranks share. Empty where no rank shares any."""
+        ranges = [places for kind, places in self._ranges.items() if kind.partial]
+        return [self.gradients[first:last] for first, last in ranges]
 
     def squared_norm(self) -> float:
         """This rank's share of the squared global gradient norm: a slice held by n tensor ranks

@@ -15,6 +15,7 @@ from eyas.store import Store
 
 from .loop import train
 from .mesh import rank_and_world
+from .pages import keep_pages
 from .rank_files import RankFiles
 
 __all__ = ["run_rank"]
@@ -29,6 +30,7 @@ def run_rank(recipe: Recipe, store: Store) -> int:
     rank, _ = rank_and_world()
     files = RankFiles(rank)
     stop = _stop_on_signal()
+    keep_pages()
     torch.set_num_threads(_threads(recipe))
     code = _FAILED
     try:

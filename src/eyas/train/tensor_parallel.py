@@ -3,17 +3,20 @@
 gradients.
 
 Attention and MLP of a block run on this rank's heads and columns, so each of their results is a
-partial sum. As both are added to the same residual, the two partial sums are added first and summed
-over the ranks once: one all-reduce a block forward (g, on the MLP's way out; attention hands its
-part over and adds nothing itself). Where one norm feeds both, one all-reduce backward (f, on the
-norm's way out). Embedding, norms and output projection run whole on every rank and, their inputs
-and incoming gradients being equal there, end with equal gradients. Key and value projections that
-several ranks hold (multi-query) read the same input but serve different query heads: their
-gradients are partial, and `Engine` sums them.
+partial sum. In a parallel block, where both are added to the same residual, the two partial sums
+are added first and summed over the ranks once: one all-reduce a block forward (g, on the MLP's way
+out; attention hands its part over and adds nothing itself), and where one norm feeds both, one
+backward (f, on the norm's way out). A sequential block has two of each. The biases of the two
+matrices that lead back to the residual stream are whole on every rank and added after the sum.
+Embeddings, norms and output projection run whole on every rank and, their inputs and incoming
+gradients being equal there, end with equal gradients; so do those two biases. Key and value
+projections that several ranks hold (multi-query) read the same input but serve different query
+heads: their gradients are partial, and `Engine` sums them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, autograd, nn
@@ -34,7 +37,18 @@ def parallelise(network: Network, mesh: Mesh) -> None:
         for norm in ("norm", "attention_norm", "mlp_norm"):
             if norm in parts:
                 parts[norm].register_forward_hook(_copy_to(mesh))
-        _sum_once(parts["attention"], parts["mlp"], mesh)
+        attention: Any = parts["attention"]
+        mlp: Any = parts["mlp"]
+        heads = attention.query.weight.shape[0] // network.shape.head_dim
+        attention.first_head = mesh.tensor_rank * heads
+        last = (attention.out, mlp.down)
+        for linear in last:  # added on every rank, its bias would be summed as often
+            linear.forward = linear.product
+        if network.shape.block == "parallel":
+            _sum_once(attention, mlp, last, mesh)
+        else:
+            attention.register_forward_hook(_sum_and_add(last[:1], mesh))
+            mlp.register_forward_hook(_sum_and_add(last[1:], mesh))
 
 
 def _copy_to(mesh: Mesh) -> Any:
@@ -45,17 +59,31 @@ def _copy_to(mesh: Mesh) -> Any:
     return hook
 
 
-def _sum_once(attention: nn.Module, mlp: nn.Module, mesh: Mesh) -> None:
+def _sum_and_add(linears: Sequence[nn.Linear], mesh: Mesh) -> Any:
+    """g on a module's way out, then the biases that were left."""
+
+    def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        summed: Tensor = _Sum.apply(output, mesh)
+        for linear in linears:
+            if linear.bias is not None:
+                summed = summed + linear.bias
+        return summed
+
+    return hook
+
+
+def _sum_once(attention: nn.Module, mlp: nn.Module, last: Sequence[nn.Linear], mesh: Mesh) -> None:
     """`x + attention(a) + mlp(m)` becomes `x + 0 + g(attention(a) + mlp(m))`."""
     held: list[Tensor] = []
+    sum_and_add = _sum_and_add(last, mesh)
 
     def keep(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         held.append(output)
         return output.new_zeros(())
 
     def add(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        summed: Tensor = _Sum.apply(held.pop() + output, mesh)
-        return summed
+        both: Tensor = sum_and_add(module, inputs, held.pop() + output)
+        return both
 
     attention.register_forward_hook(keep)
     mlp.register_forward_hook(add)
