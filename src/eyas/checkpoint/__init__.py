@@ -5,8 +5,8 @@ from __future__ import annotations
 from .attempts import latest_attempt, take_attempt
 from .commit import Commit, CommitInfo, TensorInfo, list_commits, read_commit, resolve
 from .errors import AlreadyCommitted, CheckpointError, Fenced, SaveFailed
-from .falcon_export import ExportReport, export_hf
-from .falcon_import import import_hf
+from .hf_export import ExportReport, export_hf
+from .hf_import import import_hf
 from .newest import load_newest, newest_whole, verify_commit
 from .open_model import load
 from .read_slices import load_slices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,16 +12,19 @@ from eyas.model import Model, network_from
 from eyas.shape import ModelShape, parameter_table
 from eyas.store import Store, manifest_versions, read_manifest
 from eyas.tokens import Tokenizer, load_tokenizer
+from eyas.work import progress
 
 from .commit import Commit, read_commit, resolve
 from .errors import CheckpointError
-from .falcon_folder import is_falcon_folder, open_falcon_folder
+from .hf_folder import is_hf_folder, open_hf_folder
 from .newest import load_newest
 from .read_slices import Wanted, load_slices
 
 __all__ = ["MASTER", "find_tokenizer", "load", "shape_of"]
 
 MASTER = "model."
+
+_log = logging.getLogger("eyas.checkpoint")
 
 
 def load(ref: str, device: str | torch.device = "cpu") -> Model:
@@ -30,7 +34,7 @@ def load(ref: str, device: str | torch.device = "cpu") -> Model:
     The tokenizer is the store's one with the digest that the commit names; a checkpoint without one
     gives a model that is asked in token ids. Raises CheckpointError, Corrupt, UsageError.
     """
-    if is_falcon_folder(ref):
+    if is_hf_folder(ref):
         return _load_folder(ref, device)
     store, selector = resolve(ref)
     if selector == "latest":
@@ -79,9 +83,16 @@ def _masters(commit: Commit) -> Wanted:
 
 
 def _load_folder(folder: str, device: str | torch.device) -> Model:
-    opened = open_falcon_folder(folder)
-    tensors = {n: t.float() for group in opened.groups() for n, t in group.items()}
-    return _model(opened.shape, tensors, opened.tokenizer(), device)
+    opened = open_hf_folder(folder)
+    tensors: dict[str, torch.Tensor] = {}
+    with progress("load", opened.size, unit="bytes") as advance:
+        for link in opened.links.links:
+            tensors |= opened.read(link)
+            advance(opened.weights[link.theirs].size)
+    tokenizer, why_not = opened.tokenizer()
+    if why_not:
+        _log.warning("%s: its tokenizer is not used: %s", folder, why_not)
+    return _model(opened.shape, tensors, tokenizer, device)
 
 
 def _model(shape: ModelShape, tensors: dict[str, Any], tokenizer: Any, device: Any) -> Model:

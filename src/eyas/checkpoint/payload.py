@@ -11,6 +11,7 @@ included, so a ranged read aligned to chunks can be checked before a byte of it 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import struct
@@ -34,6 +35,7 @@ __all__ = [
     "encode_header",
     "rechunk",
     "tensor_pieces",
+    "write_entries",
     "write_payload",
 ]
 
@@ -149,16 +151,23 @@ def write_payload(
 ) -> tuple[StoredObject, dict[str, int]]:
     """Put the slices, named as given, as one object; returns it and where each slice starts."""
     entries = [Entry(n, dtype_name(s.tensor.dtype), tuple(s.tensor.shape)) for n, s in slices]
+    pieces = (piece for _, part in slices for piece in tensor_pieces(part.tensor))
+    return write_entries(store, key, entries, pieces, metadata)
+
+
+def write_entries(
+    store: Store,
+    key: str,
+    entries: Sequence[Entry],
+    pieces: Iterable[bytes | memoryview],
+    metadata: Mapping[str, str],
+) -> tuple[StoredObject, dict[str, int]]:
+    """As `write_payload`, from the bytes of all entries one after another, cut anyhow."""
     head, starts = encode_header(entries, metadata)
     crcs: list[str] = []
 
-    def pieces() -> Iterator[bytes | memoryview]:
-        yield head
-        for _, part in slices:
-            yield from tensor_pieces(part.tensor)
-
     def watched() -> Iterator[bytes]:
-        for chunk in rechunk(pieces()):
+        for chunk in rechunk(itertools.chain([head], pieces)):
             crcs.append(f"{crc32c(chunk):08x}")
             yield chunk
 

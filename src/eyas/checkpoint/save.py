@@ -18,6 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from eyas.recipe import EyasError
 from eyas.store import ObjectRef, Store, dump_json, now
 
@@ -36,11 +38,11 @@ from .commit import (
     read_commit,
 )
 from .errors import AlreadyCommitted, CheckpointError, SaveFailed
-from .payload import dtype_name, write_payload
+from .payload import Entry, StoredObject, dtype_name, write_entries, write_payload
 from .ranks import Ranks
-from .slices import Box, Slice, tiling_fault
+from .slices import Box, Ints, Slice, tiling_fault
 
-__all__ = ["commit_parts", "open_save", "save", "write_part"]
+__all__ = ["commit_parts", "open_save", "save", "stream_part", "write_part"]
 
 OBJECT = 2**30
 
@@ -100,8 +102,56 @@ def write_part(
     except Exception as error:  # noqa: BLE001 - told to all ranks, which raise it
         text = str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}"
         return {"error": text}, error
+    return _report(ref, stored), None
+
+
+def stream_part(
+    store: Store,
+    point: SavePoint,
+    rank: int,
+    tensors: Mapping[str, Ints],
+    pieces: Iterable[memoryview],
+) -> dict[str, Any]:
+    """As `write_part`, of whole float32 tensors that nobody holds: their bytes come one tensor
+    after another, cut anyhow. What `pieces` raises passes through."""
+    whole = [Slice.whole(n, torch.empty(size, device="meta")) for n, size in tensors.items()]
+    stream, stored = _Stream(pieces), []
+    for number, parts in enumerate(_group(p for part in whole for p in _cut(part))):
+        entries = [Entry(_entry_name(p), "F32", p.box.shape) for p in parts]
+        taken = stream.take(sum(entry.size for entry in entries))
+        key = _payload_key(point, rank, number)
+        target, starts = write_entries(store, key, entries, taken, _metadata(point, parts))
+        stored += [_stored(part, target, starts) for part in parts]
+    stream.end()
+    return _report(*put_index(store, point, rank, stored))
+
+
+class _Stream:
+    """Bytes in pieces, taken in other pieces."""
+
+    def __init__(self, pieces: Iterable[memoryview]) -> None:
+        self._pieces = iter(pieces)
+        self._rest = memoryview(b"")
+
+    def take(self, size: int) -> Iterator[memoryview]:
+        """The next `size` bytes. Raises CheckpointError if they end before."""
+        while size:
+            piece = self._rest or next(self._pieces, memoryview(b""))
+            if not piece:
+                raise CheckpointError(f"{size} bytes of weights are missing")
+            part, self._rest = piece[:size], piece[size:]
+            size -= len(part)
+            yield part
+
+    def end(self) -> None:
+        """Raises CheckpointError if there are more."""
+        if self._rest or next(self._pieces, None) is not None:
+            raise CheckpointError("more bytes of weights came than their shapes have")
+
+
+def _report(ref: ObjectRef, stored: Iterable[StoredSlice]) -> dict[str, Any]:
     rows = [[s.name, s.global_shape, s.box.offset, s.box.shape, s.dtype] for s in stored]
-    return {"index": dataclasses.asdict(ref), "slices": rows}, None
+    return {"index": dataclasses.asdict(ref), "slices": rows}
 
 
 def _write(store: Store, point: SavePoint, rank: int, slices: Sequence[Slice]) -> list[StoredSlice]:
@@ -114,28 +164,36 @@ def _write(store: Store, point: SavePoint, rank: int, slices: Sequence[Slice]) -
     stored = []
     for number, parts in enumerate(_pack(slices)):
         named = [(_entry_name(p), p) for p in parts]
-        metadata = {
-            "format": "eyas",
-            "save_id": point.save_id,
-            "attempt": str(point.attempt),
-            "step": str(point.step),
-            "global_shapes": dump_json({p.name: p.global_shape for p in parts}).decode(),
-        }
-        key = f"{data_prefix(point.save_id, rank)}-{number:04d}.safetensors"
-        target, starts = write_payload(store, key, named, metadata)
-        stored += [
-            StoredSlice(
-                part.name,
-                tuple(part.global_shape),
-                part.box,
-                dtype_name(part.tensor.dtype),
-                target,
-                starts[name],
-                _size(part),
-            )
-            for name, part in named
-        ]
+        key = _payload_key(point, rank, number)
+        target, starts = write_payload(store, key, named, _metadata(point, parts))
+        stored += [_stored(part, target, starts) for part in parts]
     return stored
+
+
+def _payload_key(point: SavePoint, rank: int, number: int) -> str:
+    return f"{data_prefix(point.save_id, rank)}-{number:04d}.safetensors"
+
+
+def _metadata(point: SavePoint, parts: Sequence[Slice]) -> dict[str, str]:
+    return {
+        "format": "eyas",
+        "save_id": point.save_id,
+        "attempt": str(point.attempt),
+        "step": str(point.step),
+        "global_shapes": dump_json({p.name: p.global_shape for p in parts}).decode(),
+    }
+
+
+def _stored(part: Slice, target: StoredObject, starts: Mapping[str, int]) -> StoredSlice:
+    return StoredSlice(
+        part.name,
+        tuple(part.global_shape),
+        part.box,
+        dtype_name(part.tensor.dtype),
+        target,
+        starts[_entry_name(part)],
+        _size(part),
+    )
 
 
 def _pack(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
@@ -143,9 +201,14 @@ def _pack(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
     elements come first, which keeps every tensor aligned to its element; then names in order, which
     keeps the weights together, so that reading them alone reads long runs."""
     pieces = (piece for part in slices for piece in _cut(part))
+    return _group(sorted(pieces, key=lambda s: (-s.tensor.element_size(), s.name, tuple(s.offset))))
+
+
+def _group(pieces: Iterable[Slice]) -> Iterator[list[Slice]]:
+    """In their order, up to OBJECT bytes together."""
     group: list[Slice] = []
     held = 0
-    for piece in sorted(pieces, key=lambda s: (-s.tensor.element_size(), s.name, tuple(s.offset))):
+    for piece in pieces:
         size = _size(piece)
         if group and held + size > OBJECT:
             yield group

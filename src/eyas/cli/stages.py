@@ -294,7 +294,8 @@ def export(flight: Flight) -> str:
     folder = flight.out / "export"
     if not (folder / "SHA256SUMS").exists():
         flight.store.delete(["run/export.json"])
-    return _once(flight, "export", lambda: (_export(flight, folder), []), str(folder))
+    licence = flight.recipe.model.licence
+    return _once(flight, "export", lambda: (_export(flight, folder), []), str(folder), licence)
 
 
 def _export(flight: Flight, folder: Path) -> str:

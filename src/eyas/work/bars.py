@@ -17,28 +17,38 @@ _log = logging.getLogger("eyas.work")
 
 
 @contextlib.contextmanager
-def progress(title: str, total: float) -> Iterator[Callable[[float], None]]:
-    """`with progress("extract pages", total=n) as advance: advance(1)`.
+def progress(title: str, total: float, unit: str = "") -> Iterator[Callable[[float], None]]:
+    """`with progress("extract pages", total=n) as advance: advance(1)`. With the unit "bytes"
+    sizes and speed are shown as such.
 
     Shows nothing within the first two seconds. When stderr is not a terminal there is no bar, and
     an INFO line to the log every 30 seconds. `advance` may be called from any thread.
     """
     if sys.stderr.isatty():
-        with _bar(title, total) as advance:
+        with _bar(title, total, unit) as advance:
             yield advance
     else:
         yield _lines(title, total)
 
 
 @contextlib.contextmanager
-def _bar(title: str, total: float) -> Iterator[Callable[[float], None]]:
+def _bar(title: str, total: float, unit: str) -> Iterator[Callable[[float], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
 
+    counts = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else ()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        *(counts or (MofNCompleteColumn(),)),
         TimeElapsedColumn(),
     )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)

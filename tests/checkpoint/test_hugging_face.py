@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -10,8 +11,6 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from eyas.checkpoint import (
     CheckpointError,
@@ -25,74 +24,29 @@ from eyas.checkpoint import (
     save,
     take_attempt,
 )
-from eyas.model import initial_weights
 from eyas.recipe import UsageError
-from eyas.shape import ModelShape
 from eyas.store import (
     Corrupt,
     Manifest,
     commit_manifest,
     open_store,
-    put_object,
     read_manifest,
     verify,
 )
 from eyas.tokens import Tokenizer
 
 from .faults import flip
+from .networks import SHAPES, make_tokenizer, put_tokenizer, save_model, weights
 
-SHAPES = {
-    "falcon-7b": ModelShape("tiny", 2, 32, 4, 1, 8, 128, 300, 64),
-    "falcon-40b": ModelShape("tiny", 3, 32, 4, 2, 8, 64, 300, 64, n_norms=2, tied=False),
-}
 export_module = sys.modules[export_hf.__module__]
-check_module = sys.modules["eyas.checkpoint.falcon_check"]
+check_module = sys.modules["eyas.checkpoint.hf_check"]
+ONE = pytest.mark.parametrize("exported", ["falcon-40b"], indirect=True)
+ELSEWHERE = r"not a file beside it|is missing"
 
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    made = HuggingFaceTokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=290,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    made.train_from_iterator(["a young falcon taken from the nest to be trained"] * 9, trainer)
-    return Tokenizer(made.to_str().encode())
-
-
-def put_tokenizer(store, tokenizer, name="0123456789ab"):
-    reference = put_object(store, f"tokenizer/{name}-tokenizer.json", tokenizer.json)
-    facts = {"digest": tokenizer.digest}
-    commit_manifest(store, Manifest("tokenizer", name, objects=(reference,), facts=facts))
-
-
-def weights(shape, seed=1):
-    """Larger than at the start of training, so that a wrong order of rows shows in the logits."""
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        name: tensor + 0.1 * torch.randn(tensor.shape, generator=generator)
-        for name, tensor in initial_weights(shape, seed).items()
-    }
-
-
-def save_model(store, shape, tokenizer, step=5, seed=1):
-    attempt = take_attempt(store, {})
-    slices = [Slice.whole(f"model.{n}", t) for n, t in weights(shape, seed).items()]
-    moments = [
-        Slice.whole(f"optim.{n}.exp_avg", torch.zeros_like(t))
-        for n, t in weights(shape, seed).items()
-    ]
-    facts = {
-        "shape": shape.to_dict(),
-        "tokenizer": tokenizer.digest,
-        "tokens": 1234,
-        "recipe": "ab",
-    }
-    return save(store, attempt, step, slices + moments, facts)
+    return make_tokenizer()
 
 
 @pytest.fixture(scope="module", params=list(SHAPES))
@@ -122,15 +76,18 @@ def test_transformers_gives_our_logits_and_our_greedy_text(exported):
     _, _, report = exported
     assert report.max_logit_difference < 1e-5
     assert report.greedy_equal
-    assert report.compared_on == "64 tokens of seeded ids"
+    assert report.compared_on == "64 tokens of seeded ids and 16 greedy tokens"
+    assert (report.dtype, report.rounded, report.logits_moved) == ("float32", 0, 0.0)
 
 
 def test_an_export_is_complete_and_its_sums_are_right(exported):
     _, _, report = exported
     assert set(report.files) == {
+        "LICENSE",
         "README.md",
         "SHA256SUMS",
         "config.json",
+        "deploy_sagemaker.py",
         "generation_config.json",
         "model.safetensors",
         "tokenizer.json",
@@ -155,10 +112,27 @@ def test_the_tokenizer_loads_by_itself_and_knows_the_end_of_text(exported, token
     assert theirs.pad_token is None
 
 
+def test_an_exported_folder_generates_our_greedy_text_in_transformers(exported):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = str(exported[2].folder)
+    tokens = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    for prompt in ("a falcon", "the nest to be", "\u0635\u0642\u0631"):
+        given = tokens(prompt, return_tensors="pt")
+        made = model.generate(**given, max_new_tokens=24, eos_token_id=None)
+        ours = load(folder).complete(prompt, max_tokens=24)
+        theirs = made[0, given["input_ids"].shape[1] :].tolist()
+        assert list(ours.ids) == theirs[: len(ours.ids)]
+        assert len(ours.ids) == 24 or theirs[len(ours.ids)] == 0  # ours stops at the end of text
+        assert tokens.decode(theirs[: len(ours.ids)]) == ours.text
+
+
 def test_a_multi_query_export_says_one_key_value_head(exported):
     shape, _, report = exported
     config = json.loads((report.folder / "config.json").read_text())
-    assert config["num_kv_heads"] == shape.n_kv_heads
+    name = {"falcon": "num_kv_heads", "llama": "num_key_value_heads", "gpt2": "n_head"}
+    assert config[name[config["model_type"]]] == shape.n_kv_heads
     assert config["eos_token_id"] == 0
 
 
@@ -242,7 +216,7 @@ def test_the_card_names_data_languages_licences_and_the_save(
         ),
     )
     report = export_hf(folder_store.url, tmp_path / "out")
-    assert report.compared_on == "64 tokens of held-out text"
+    assert report.compared_on.startswith("64 tokens of held-out text")
     card = (report.folder / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\n")
     for text in (
@@ -256,6 +230,7 @@ def test_the_card_names_data_languages_licences_and_the_save(
         assert text in card
 
 
+@ONE
 def test_an_export_that_fails_leaves_nothing_at_the_target(exported, tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("out of memory")
@@ -267,20 +242,40 @@ def test_an_export_that_fails_leaves_nothing_at_the_target(exported, tmp_path, m
 
 
 def test_an_export_that_transformers_reads_otherwise_is_refused(exported, tmp_path, monkeypatch):
-    wrong = weights(exported[0], seed=2)
-    original = export_module.load
+    norm = check_module.Masters.whole
 
-    def other(ref):
-        model = original(ref)
-        model.network.load_state_dict(wrong)
-        return model
+    def other(masters, name):
+        return norm(masters, name) * (1.01 if name == "norm.weight" else 1)
 
-    monkeypatch.setattr(export_module, "load", other)
+    monkeypatch.setattr(check_module.Masters, "whole", other)
     with pytest.raises(CheckpointError, match="transformers gives other logits"):
         export_hf(exported[1].url, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_large_model_is_compared_block_by_block_to_the_same_end(exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(check_module, "WHOLE", 0)
+    _, store, whole = exported
+    report = export_hf(store.url, tmp_path / "large")
+    assert report.compared_on == "64 tokens of seeded ids and the next token, block by block"
+    assert report.max_logit_difference == pytest.approx(whole.max_logit_difference, abs=1e-6)
+    assert report.greedy_equal
+    narrow = export_hf(store.url, tmp_path / "narrow", dtype="bfloat16")
+    assert narrow.max_logit_difference < 1e-5
+    assert 0 < narrow.logits_moved < 0.1
+    original = check_module.read_tensor
+
+    def other(stored, dtype=None):
+        tensor = original(stored, dtype)
+        return tensor * 1.5 if tensor.dim() == 2 else tensor
+
+    monkeypatch.setattr(check_module, "read_tensor", other)
+    with pytest.raises(CheckpointError, match="transformers gives other logits"):
+        export_hf(store.url, tmp_path / "wrong")
+    assert not (tmp_path / "wrong").exists()
+
+
+@ONE
 def test_an_export_never_writes_into_what_is_there(exported, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(UsageError, match="exists"):
@@ -295,16 +290,19 @@ def test_an_export_never_writes_into_what_is_there(exported, tmp_path):
 
 
 def test_a_switch_that_we_do_not_have_is_refused_by_name(folder, folder_store):
-    edit(folder, alibi=True, soft_capping=30.0)
-    with pytest.raises(UsageError, match=r"soft_capping is not a switch.*alibi is True"):
+    config = json.loads((folder / "config.json").read_text())
+    name = next(n for n in ("activation", "hidden_act", "activation_function") if n in config)
+    edit(folder, soft_capping=30.0, **{name: "relu"})
+    with pytest.raises(UsageError, match="soft_capping is not a switch") as refused:
         import_hf(folder, folder_store)
+    assert f"{name} is 'relu'" in str(refused.value)
     assert list(folder_store.list()) == []
 
 
 def test_a_missing_unknown_or_misshapen_tensor_is_refused_by_name(folder, folder_store):
     file = folder / "model.safetensors"
     state = load_file(file)
-    norm = "transformer.ln_f.weight"
+    norm = next(name for name in state if name.endswith(("ln_f.weight", "model.norm.weight")))
     for edited, text in (
         ({n: t for n, t in state.items() if n != norm}, f"{norm} is missing"),
         (state | {"extra.weight": torch.zeros(2)}, "extra.weight is not known"),
@@ -322,12 +320,173 @@ def test_weights_in_bfloat16_become_float32_masters(folder, folder_store):
     save_file({n: t.bfloat16() for n, t in state.items()}, folder / "model.safetensors")
     commit = import_hf(folder, folder_store)
     assert {info.dtype for info in commit.tensors.values()} == {"F32"}
-    name = "transformer.word_embeddings.weight"
+    name = next(
+        n for n in state if n.endswith(("word_embeddings.weight", "wte.weight", "tokens.weight"))
+    )
     whole = {"model.embedding.weight": commit.tensors["model.embedding.weight"].whole}
     found = load_slices(folder_store, commit, whole)["model.embedding.weight"]
     assert torch.equal(found, state[name].bfloat16().float())
 
 
+def test_an_import_exports_the_bits_of_its_files_in_their_dtypes(folder, folder_store, tmp_path):
+    state = {n: t.bfloat16() for n, t in load_file(folder / "model.safetensors").items()}
+    norms = [name for name in state if "norm" in name or ".ln_" in name]
+    state |= {name: state[name].float() + 1e-6 for name in norms}
+    assert norms
+    save_file(state, folder / "model.safetensors")
+    commit = import_hf(folder, folder_store)
+    report = export_hf(folder_store.url, tmp_path / "again")
+    found = load_file(report.folder / "model.safetensors")
+    assert found.keys() == state.keys()
+    assert {n: t.dtype for n, t in found.items()} == {n: t.dtype for n, t in state.items()}
+    assert all(torch.equal(found[name], state[name]) for name in state)
+    assert (report.dtype, report.rounded, report.logits_moved) == ("bfloat16", 0, 0.0)
+    assert "Nothing was rounded" in (report.folder / "README.md").read_text()
+    wide = export_hf(folder_store.url, tmp_path / "wide", dtype="float32")
+    assert (wide.dtype, wide.rounded) == ("float32", 0)
+    third = open_store(str(tmp_path / "third"))
+    again = import_hf(report.folder, third)
+    for name, info in commit.tensors.items():
+        wanted = {name: info.whole}
+        first, second = (
+            load_slices(*pair, wanted)[name] for pair in ((folder_store, commit), (third, again))
+        )
+        assert torch.equal(first, second)
+
+
+def test_a_narrower_dtype_says_what_it_moved(exported, tmp_path):
+    _, store, whole = exported
+    report = export_hf(store.url, tmp_path / "half", dtype="float16")
+    before, after = (load_file(r.folder / "model.safetensors") for r in (whole, report))
+    assert all(torch.equal(after[name], before[name].half()) for name in before)
+    ours = len([n for n in before if "lm_head" in n]), report.rounded
+    rounded = sum(int((after[n].float() != before[n]).sum()) for n in before)
+    assert report.rounded == rounded, ours
+    ids = torch.randint(300, (1, 64), generator=torch.Generator().manual_seed(check_module.SEED))
+    moved = (load(str(report.folder)).logits(ids) - load(store.url).logits(ids)).abs().max()
+    assert 0 < report.logits_moved < 0.1
+    assert report.logits_moved == pytest.approx(float(moved), rel=1e-3)
+    card = (report.folder / "README.md").read_text()
+    assert f"{rounded:,} weights were rounded to it, which moved logits by at most" in card
+
+
+@ONE
+def test_a_weight_that_does_not_fit_in_the_dtype_is_an_error_that_names_it(
+    folder, folder_store, tmp_path
+):
+    state = load_file(folder / "model.safetensors")
+    name = max(state, key=lambda n: state[n].numel())
+    state[name].view(-1)[7] = 7e4
+    save_file(state, folder / "model.safetensors")
+    import_hf(folder, folder_store)
+    with pytest.raises(
+        CheckpointError, match=r"weight has values that do not fit in torch.float16"
+    ):
+        export_hf(folder_store.url, tmp_path / "out", dtype="float16")
+    with pytest.raises(UsageError, match='dtype "int8" is not one of auto, float32'):
+        export_hf(folder_store.url, tmp_path / "out", dtype="int8")
+    assert not (tmp_path / "out").exists()
+
+
+@ONE
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("wordpiece", "tokenizer.json"),
+        ("lowercase", "tokenizer.json"),
+        ("broken", "tokenizer.json"),
+        ("slow", "tokenizer.model is of the slow kind"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_honoured_is_left_and_said_to_be(
+    folder, folder_store, tmp_path, tokenizer, kind, text, caplog
+):
+    from tokenizers import Tokenizer as HuggingFaceTokenizer
+    from tokenizers import models, normalizers
+
+    file = folder / "tokenizer.json"
+    if kind == "wordpiece":
+        made = HuggingFaceTokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+        file.write_text(made.to_str())
+    elif kind == "lowercase":
+        made = HuggingFaceTokenizer.from_str(tokenizer.json.decode())
+        made.normalizer = normalizers.Lowercase()
+        file.write_text(made.to_str())
+    elif kind == "broken":
+        file.write_text("{}")
+    else:
+        file.unlink()
+        (folder / "tokenizer.model").write_bytes(b"sentencepiece")
+    commit = import_hf(folder, folder_store)
+    assert commit.facts["tokenizer"] is None
+    assert text in commit.facts["tokenizer_not_taken"]
+    assert read_manifest(folder_store, "tokenizer") is None
+    with pytest.raises(UsageError, match="without a tokenizer"):
+        load(str(folder)).generate("a", 1)
+    assert "its tokenizer is not used" in caplog.text
+    report = export_hf(folder_store.url, tmp_path / "out")
+    assert not report.tokenizer
+    assert "This folder has no tokenizer: " in (report.folder / "README.md").read_text()
+    assert json.loads((report.folder / "config.json").read_text())["eos_token_id"] == 0
+
+
+def test_bars_go_by_bytes_and_reach_their_end(folder, folder_store, tmp_path, monkeypatch):
+    seen = {}
+
+    @contextlib.contextmanager
+    def progress(title, total, unit=""):
+        steps = seen[title] = []
+        yield steps.append
+        assert unit == "bytes"
+        assert sum(steps) == total > 0
+
+    monkeypatch.setattr(sys.modules[import_hf.__module__], "progress", progress)
+    monkeypatch.setattr(export_module, "progress", progress)
+    state = load_file(folder / "model.safetensors")
+    import_hf(folder, folder_store)
+    export_hf(folder_store.url, tmp_path / "out")
+    for title in ("import", "export"):
+        assert len(seen[title]) >= len(state) - 1  # a tied head is not read
+        assert sum(seen[title]) == sum(t.nbytes for t in state.values())
+
+
+def test_a_folder_with_names_of_the_base_model_and_old_buffers_is_read(folder, folder_store):
+    state = load_file(folder / "model.safetensors")
+    kept = len(import_hf(folder, folder_store).tensors)
+    base = {n.removeprefix("transformer.").removeprefix("model."): t for n, t in state.items()}
+    assert base.keys() != state.keys()
+    family = json.loads((folder / "config.json").read_text())["model_type"]
+    if family == "gpt2":
+        base["h.0.attn.bias"] = torch.ones(1, 1, 64, 64, dtype=torch.bool).tril()
+        base["h.0.attn.masked_bias"] = torch.tensor(-1e4)
+    if family == "llama":
+        base["layers.1.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    save_file(base, folder / "model.safetensors")
+    ids = torch.arange(30).reshape(1, 30)
+    assert torch.equal(load(str(folder)).logits(ids), load(folder_store.url).logits(ids))
+    again = open_store(f"{folder_store.url}-again")
+    assert len(import_hf(folder, again).tensors) == kept
+    assert torch.equal(load(again.url).logits(ids), load(folder_store.url).logits(ids))
+
+
+@pytest.mark.parametrize("exported", ["falcon-7b", "gpt2"], indirect=True)
+def test_a_head_beside_the_embedding_that_it_is_tied_to_must_equal_it(
+    folder, folder_store, exported
+):
+    state = load_file(folder / "model.safetensors")
+    name = next(n for n in state if n.endswith(("word_embeddings.weight", "wte.weight")))
+    wrong = state[name].clone()
+    wrong[299, 31] += 1
+    save_file(state | {"lm_head.weight": wrong}, folder / "model.safetensors")
+    with pytest.raises(UsageError, match=f"lm_head.weight differs from {name}"):
+        import_hf(folder, folder_store)
+    assert list(folder_store.list()) == []
+    save_file(state | {"lm_head.weight": state[name].clone()}, folder / "model.safetensors")
+    commit = import_hf(folder, folder_store)
+    assert commit.tensors.keys() == {f"model.{n}" for n in weights(exported[0])}
+
+
+@ONE
 def test_pickled_weights_are_refused_with_a_sentence(folder, folder_store):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     for act in (lambda: load(str(folder)), lambda: import_hf(folder, folder_store)):
@@ -335,14 +494,49 @@ def test_pickled_weights_are_refused_with_a_sentence(folder, folder_store):
             act()
 
 
-def test_an_index_that_names_a_file_elsewhere_is_refused(folder, folder_store):
-    (folder / "model.safetensors").unlink()
-    index = {"weight_map": {"a": "../../secret.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match="not a file beside it"):
+@ONE
+@pytest.mark.parametrize(
+    "name",
+    ["../../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", "", "a\\\\b", "a\\0b"],
+)
+def test_an_index_or_sums_that_name_a_file_elsewhere_are_refused(folder, folder_store, name):
+    name = name.encode().decode("unicode_escape")
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    weight_map = dict.fromkeys(load_file(folder / "model-1.safetensors"), "model-1.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    load(str(folder))
+    weight_map[next(iter(weight_map))] = name
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(CheckpointError, match=ELSEWHERE):
         import_hf(folder, folder_store)
+    (folder / "SHA256SUMS").write_text(f"{'0' * 64}  {name}\n")
+    with pytest.raises((CheckpointError, Corrupt), match=ELSEWHERE):
+        import_hf(folder, folder_store)
+    assert list(folder_store.list()) == []
 
 
+@ONE
+def test_a_tensor_in_two_files_or_in_another_than_the_index_says_is_refused(folder, folder_store):
+    state = load_file(folder / "model.safetensors")
+    names = sorted(state)
+    (folder / "model.safetensors").unlink()
+    save_file({n: state[n] for n in names[:3]}, folder / "a.safetensors")
+    save_file({n: state[n] for n in names[2:]}, folder / "b.safetensors")
+    weight_map = {n: "a.safetensors" if n in names[:3] else "b.safetensors" for n in names}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(CheckpointError, match=f"{names[2]} is in a.safetensors and in b.safeten"):
+        import_hf(folder, folder_store)
+    save_file({n: state[n] for n in names[3:]}, folder / "b.safetensors")
+    weight_map[names[0]] = "b.safetensors"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(CheckpointError, match=f"b.safetensors holds no {names[0]}, model.safeten"):
+        import_hf(folder, folder_store)
+    assert list(folder_store.list()) == []
+
+
+@ONE
 def test_a_folder_without_weights_or_config_is_refused(folder, tmp_path, folder_store):
     (folder / "model.safetensors").unlink()
     with pytest.raises(UsageError, match=r"has no model\.safetensors"):
@@ -358,6 +552,7 @@ def test_a_folder_without_weights_or_config_is_refused(folder, tmp_path, folder_
         load(str(folder))
 
 
+@ONE
 def test_a_damaged_export_is_found_by_its_sums(exported, tmp_path, folder_store):
     shutil.copytree(exported[2].folder, tmp_path / "hf")
     flip(open_store(str(tmp_path / "hf")), "model.safetensors", 5000)
@@ -369,6 +564,7 @@ def test_a_damaged_export_is_found_by_its_sums(exported, tmp_path, folder_store)
             act()
 
 
+@ONE
 def test_a_folder_without_tokenizer_gives_a_model_that_is_asked_in_ids(folder, folder_store):
     (folder / "tokenizer.json").unlink()
     import_hf(folder, folder_store)
@@ -379,6 +575,7 @@ def test_a_folder_without_tokenizer_gives_a_model_that_is_asked_in_ids(folder, f
         model.generate("a", 1)
 
 
+@ONE
 def test_an_import_does_not_stand_before_a_run_or_beside_another_tokenizer(
     exported, folder_store, tokenizer
 ):
