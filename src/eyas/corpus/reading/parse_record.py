@@ -47,11 +47,12 @@ class Record:
 
 
 class Unfit(Exception):
-    """A record does not hold: the reason, and in words why."""
+    """A record does not hold: the reason, in words why, and where the next one begins if that is
+    known (else 0)."""
 
-    def __init__(self, reason: str, why: str, url: str = "") -> None:
+    def __init__(self, reason: str, why: str, url: str = "", following: int = 0) -> None:
         super().__init__(why)
-        self.reason, self.url = reason, url
+        self.reason, self.url, self.following = reason, url, following
 
 
 def begins_record(head: bytes) -> bool:
@@ -74,15 +75,21 @@ def parse_record(stream: IO[bytes], start: int, limit: int) -> tuple[Record, int
             stream.read(1)  # says why, where it is compressed
             raise Unfit("truncated", f"{got} of {length} bytes", url)
         blank = stream.read(4)
-        stream.read(1)
+        more = stream.read(1)  # at the end of a gzip member its checksum is compared
+        while more and not more.strip(b"\r\n"):  # damage may inflate to newlines without end
+            more = stream.read(_CHUNK)
     except FAULTS as error:
         raise_of_system(error)
         raise Unfit("truncated" if ends_early(error) else "broken", str(error), url) from error
     newlines = len(blank) - len(blank.lstrip(b"\r\n"))
     if newlines < len(blank) and not blank.startswith(b"\n" if arc else (b"\r\n\r\n", b"\n\n")):
-        stream.seek(start + len(head) + length)
-        if not begins_record(stream.read(AHEAD)):
-            raise Unfit("broken", "its length does not fit its frame", url)
+        end = start + len(head) + length
+        stream.seek(end)
+        behind = stream.read(AHEAD)
+        if not begins_record(behind):
+            # A search finds lines of ARC by the newline before them, which may be what is damaged.
+            following = end + 1 if arc and begins_record(behind[1:]) else 0
+            raise Unfit("broken", "its length does not fit its frame", url, following)
     record = Record(start, kind, url, fields["date"], fields["type"], length, block)
     return record, start + len(head) + length + newlines
 

@@ -51,6 +51,7 @@ _FRAME = {
 }
 _DICTIONARY_BYTES = 16 << 20
 _CHUNK = 1 << 18
+_STRAY = "no record begins here"
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _walk(source: _Source, limit: int) -> _Items:
         found = (source.search if at.counted else partial(_padding_end, source.stream))(at.position)
         if not at.counted and (found < 0 or not source.begins(found)):
             if found >= 0 or (at.position == 0 and source.stream.tell()):
-                yield Broken(max(0, found), "", "broken", "no record begins here")
+                yield Broken(max(0, found), "", "broken", _STRAY)
             found = source.search(found + 1) if found >= 0 else found
         if found < 0:
             return
@@ -249,7 +250,7 @@ class _Plain:
             record, end = parse_record(self.stream, start, limit)
         except Unfit as unfit:
             yield Broken(start, unfit.url, unfit.reason, str(unfit))
-            return _End(start + 1, counted=True)
+            return _End(unfit.following or start + 1, counted=not unfit.following)
         if record.kind != "arc_header":
             yield record
         return _End(end, single=True)
@@ -257,19 +258,33 @@ class _Plain:
 
 def _frame(content: Content, start: int, limit: int) -> Generator[Record | Broken, None, int]:
     """The records of one frame's content, numbered from its offset; returns how many items there
-    were, or -1 if its compression is damaged."""
+    were, or -1 if its compression is damaged. Then the first record is not believed if bytes that
+    are none stand behind it: the damage is in it, and only by chance is its length as said."""
     number, counted = 0, False
+    held: list[Record | Broken] = []
     try:
         for item in _walk(_Plain(cast(IO[bytes], content)), limit):
             counted = isinstance(item, Broken)
-            yield replace(item, offset=start + number)
+            stray = isinstance(item, Broken) and item.detail == _STRAY
+            if held and not stray:
+                yield from held
+                held = []
+            item = replace(item, offset=start + number)
             number += 1
+            if held or number == 1:
+                held.append(item)
+            else:
+                yield item
     except FAULTS as error:
         raise_of_system(error)
+        reason = "truncated" if ends_early(error) else "broken"
+        if len(held) > 1 and isinstance(held[0], Record):
+            held = [Broken(start, held[0].url, reason, str(error))]
+        yield from held
         if not counted:
-            reason = "truncated" if ends_early(error) else "broken"
             yield Broken(start + number, "", reason, str(error))
         return -1
+    yield from held
     return number
 
 
