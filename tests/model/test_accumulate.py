@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from eyas.model import Network, accumulate_into, initial_weights, network_from, projected_loss
 from eyas.model.accumulate import Embedding, Linear
@@ -136,3 +138,47 @@ def test_a_weight_that_nobody_keeps_a_gradient_for_is_left_to_autograd() -> None
     (found,) = torch.autograd.grad(linear(torch.ones(2, 8)).sum(), linear.weight)
     assert torch.equal(found, torch.full((6, 8), 2.0))
     assert linear.weight.grad is None
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_block_that_is_computed_again_in_backward_gives_the_same_gradients(
+    reentrant: bool,
+) -> None:
+    plain, network = _network(FALCON), _network(FALCON)
+    wanted, kept = _kept(plain), _kept(network)
+    _backward(plain, 1)
+    for block in network.blocks:
+        forward = block.forward
+        block.forward = functools.partial(checkpoint, forward, use_reentrant=reentrant)  # type: ignore[method-assign]
+    _backward(network, 1)
+    for name in wanted:
+        torch.testing.assert_close(kept[name], wanted[name], rtol=1e-12, atol=1e-12)
+
+
+def test_tensors_that_were_moved_away_and_back_give_the_same_gradients() -> None:
+    plain, network = _network(LLAMA), _network(LLAMA)
+    wanted, kept = _kept(plain), _kept(network)
+    _backward(plain, 1)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.numpy().copy(), torch.from_numpy):
+        _backward(network, 1)
+    for name in wanted:
+        torch.testing.assert_close(kept[name], wanted[name], rtol=1e-12, atol=1e-12)
+
+
+def test_a_frozen_weight_gets_no_gradient() -> None:
+    network = _network(FALCON)
+    kept = _kept(network)
+    network.embedding.requires_grad_(False)
+    network.blocks[0].requires_grad_(False)
+    _backward(network, 1)
+    for name, gradient in kept.items():
+        frozen = name.startswith(("embedding.", "blocks.0."))
+        assert bool(gradient.any()) is not frozen, name
+
+
+def test_a_gradient_that_was_thrown_away_is_told() -> None:
+    network = _network(FALCON)
+    _kept(network)
+    network.zero_grad()
+    with pytest.raises(RuntimeError, match=r"zero_grad\(set_to_none=False\)"):
+        _backward(network, 1)

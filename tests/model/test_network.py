@@ -460,3 +460,25 @@ def test_flops_are_what_torch_counts_for_forward_and_backward(shape):
     attention = 12 * shape.n_layers * shape.n_heads * shape.head_dim * 16 * 32
     # torch counts the recomputed scores of a flash backward pass: at most a sixth more of attention
     assert 0 <= counted - 32 * flops_per_token(shape, 16) <= attention / 6 + 1
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "learned"])
+@pytest.mark.parametrize("low", [False, True], ids=["float32", "bfloat16"])
+def test_what_documents_may_see_is_kept_once_for_all_layers(positions: str, low: bool) -> None:
+    shape = dataclasses.replace(TINY, n_layers=3, positions=positions)
+    kept: set[int] = set()
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() == 4 and tensor.shape[-2:] == (24, 24):
+            kept.add(tensor.untyped_storage().data_ptr())
+        return tensor
+
+    trained = network(shape).requires_grad_(True)
+    document_ids = torch.arange(24).expand(2, 24) // 7
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=low),
+    ):
+        features = trained.features(ids(2, 24), document_ids=document_ids)
+    assert features.requires_grad
+    assert len(kept) == 1

@@ -20,7 +20,8 @@ __all__ = ["Embedding", "Linear", "accumulate_into"]
 
 def accumulate_into(parameter: nn.Parameter, gradient: Tensor) -> None:
     """Let `gradient` be the parameter's `grad`, and let backward add to it in place. Only
-    `backward` does: `torch.autograd.grad` of such a weight finds nothing, hooks are not called."""
+    `backward` does: `torch.autograd.grad` of such a weight finds nothing and adds to the others' kept
+    gradients; hooks on it are not called."""
     parameter.grad = gradient
     cast(Any, parameter).accumulates = True
 
@@ -47,23 +48,29 @@ class Embedding(nn.Embedding):
     """`nn.Embedding` by the rule above."""
 
     def forward(self, ids: Tensor) -> Tensor:
-        if not _in_place(self.weight, self.weight):
+        if not _keeps(self.weight):  # autocast leaves a look-up alone
             return F.embedding(ids, self.weight)
         rows: Tensor = _LookUp.apply(ids, self.weight)
         return rows
 
 
+def _keeps(weight: Tensor) -> bool:
+    wanted = weight.requires_grad and torch.is_grad_enabled()
+    return wanted and getattr(weight, "accumulates", False)
+
+
 def _in_place(weight: Tensor, x: Tensor) -> bool:
-    return (
-        getattr(weight, "accumulates", False)
-        and torch.is_grad_enabled()
-        and x.dtype == weight.dtype
-        and not torch.is_autocast_enabled(x.device.type)
-    )
+    kept = _keeps(weight) and x.dtype == weight.dtype
+    return kept and not torch.is_autocast_enabled(x.device.type)
 
 
 def _kept(weight: Tensor) -> Tensor:
-    assert weight.grad is not None
+    """Held from the forward pass on: what activation checkpointing and other hooks on saved tensors
+    bring back for the weight is another tensor, without `grad`."""
+    if weight.grad is None:
+        raise RuntimeError(
+            "the place of a kept gradient was taken away: zero_grad(set_to_none=False)"
+        )
     return weight.grad
 
 
@@ -71,24 +78,26 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
+        ctx.kept = _kept(weight)
         return F.linear(x, weight)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None]:
         x, weight = ctx.saved_tensors
         dy = gradients[0]
-        _kept(weight).addmm_(dy.flatten(0, -2).t(), x.flatten(0, -2))
+        ctx.kept.addmm_(dy.flatten(0, -2).t(), x.flatten(0, -2))
         return (dy @ weight if ctx.needs_input_grad[0] else None), None
 
 
 class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, ids: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(ids, weight)
+        ctx.save_for_backward(ids)
+        ctx.kept = _kept(weight)
         return F.embedding(ids, weight)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
-        ids, weight = ctx.saved_tensors
-        _kept(weight).index_add_(0, ids.flatten(), gradients[0].flatten(0, -2))
+        (ids,) = ctx.saved_tensors
+        ctx.kept.index_add_(0, ids.flatten(), gradients[0].flatten(0, -2))
         return None, None

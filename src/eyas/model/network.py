@@ -222,7 +222,7 @@ class Network(nn.Module):
             if end > cache.capacity:
                 raise ValueError(f"{end} tokens in a cache of {cache.capacity}")
         x_BTD = self.embedding(ids_BT)
-        rotary, mask = None, _mask(start, end, document_ids, ids_BT.device)
+        rotary, mask = None, _mask(start, end, document_ids, x_BTD)
         if self.shape.positions == "rotary":
             rotary = _rotary(self.shape, start, end, x_BTD)
         elif self.shape.positions == "alibi":
@@ -308,7 +308,7 @@ def _alibi(
     position_B11S = _positions(0, end, document_ids, like.device)[:, None, None]
     bias_BH1S = (slope_H11.bfloat16() * position_B11S.bfloat16()).to(like.dtype)
     looks = _looks(start, end, document_ids, like.device)
-    return (bias_BH1S / math.sqrt(shape.head_dim)).masked_fill(~looks, -math.inf)
+    return _added(bias_BH1S / math.sqrt(shape.head_dim), looks)
 
 
 def _alibi_slopes(n_heads: int, device: torch.device) -> Tensor:
@@ -334,12 +334,23 @@ def _positions(start: int, end: int, document_ids: Tensor | None, device: torch.
     return position_1T - torch.where(begins_BT, position_1T, 0).cummax(1).values
 
 
-def _mask(start: int, end: int, document_ids: Tensor | None, device: torch.device) -> Tensor | None:
-    """`_looks`, or None where plain causality (or a single new token, which sees everything) says
-    it all."""
+def _mask(start: int, end: int, document_ids: Tensor | None, like: Tensor) -> Tensor | None:
+    """`_looks` as numbers to be added, or None where plain causality (or a single new token, which
+    sees everything) says it all."""
     if document_ids is None and (start == 0 or end - start == 1):
         return None
-    return _looks(start, end, document_ids, device)
+    looks = _looks(start, end, document_ids, like.device)
+    return _added(like.new_zeros(()), looks)
+
+
+def _added(bias: Tensor, looks: Tensor) -> Tensor:
+    """`bias`, -inf where attention may not look, in the arithmetic of attention: made once, where
+    a mask of another dtype would be converted, and kept for backward, in every layer."""
+    kind = bias.device.type
+    autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    if autocast and bias.dtype != torch.float64:
+        bias = bias.to(torch.get_autocast_dtype(kind))
+    return bias.masked_fill(~looks, -math.inf)
 
 
 def _looks(start: int, end: int, document_ids: Tensor | None, device: torch.device) -> Tensor:

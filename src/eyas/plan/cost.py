@@ -98,7 +98,8 @@ def seconds_by_kind(work: Work, matmul_rate: float) -> dict[str, float]:
     )
     head = shape.vocab_size * shape.d_model
     heads = shape.n_heads // layout.tensor * shape.head_dim
-    seen = min(work.sequence, (work.sequence + _KEY_BLOCK) / 2)
+    skips = shape.positions != "alibi"  # with a mask no block of keys is left out
+    seen = min(work.sequence, (work.sequence + _KEY_BLOCK) / 2) if skips else work.sequence
     widths = 4 if shape.activation == "swiglu" else 2
     in_a_block = 6 * shape.d_model + widths * shape.d_ff // layout.tensor + 4 * heads
     flops = {
@@ -149,7 +150,7 @@ def _saved_numbers(work: Work) -> int:
     heads = shape.n_heads // tensor
     groups = max(1, shape.n_kv_heads // tensor)
     residuals = 2 if shape.block == "sequential" else 1
-    # PyTorch's RMSNorm on a CPU keeps its input scaled, besides the result.
+    # RMSNorm keeps its input scaled by the root mean square, besides the result.
     statistics = 2 if shape.norm == "layernorm" else shape.d_model + 2
     widths = 4 if shape.activation == "swiglu" else 2
     block = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from eyas.recipe import UsageError
 
-from .model_shape import ModelShape
+from .model_shape import ModelShape, divisors
 from .parameters import parameter_table
 
 __all__ = ["Layout", "check_layout", "legal_layouts", "slice_holders", "tensor_slices"]
@@ -40,7 +40,7 @@ def check_layout(
 ) -> None:
     """Raise UsageError, naming every problem with the legal values, if the layout cannot run
     `global_batch_sequences` sequences a step on `world` ranks."""
-    tensors = [t for t in _divisors(world) if _tensor_is_legal(shape, t)]
+    tensors = [t for t in divisors(world) if _tensor_is_legal(shape, t)]
     out = []
     if layout.tensor not in tensors:
         out.append(
@@ -54,12 +54,12 @@ def check_layout(
             f"there are {world} processes; layout.data must be {world // layout.tensor}"
         )
     if layout.data < 1 or global_batch_sequences % layout.data:
-        legal = [d for d in _divisors(world) if global_batch_sequences % d == 0]
+        legal = [d for d in divisors(world) if global_batch_sequences % d == 0]
         out.append(
             f"layout.data {layout.data} does not divide the {global_batch_sequences} sequences of "
             f"the global batch; legal are {_listed(legal)}"
         )
-    elif layout.micro_batch not in (legal := _divisors(global_batch_sequences // layout.data)):
+    elif layout.micro_batch not in (legal := divisors(global_batch_sequences // layout.data)):
         out.append(
             f"layout.micro_batch {layout.micro_batch} does not divide the "
             f"{global_batch_sequences // layout.data} sequences of a data rank; "
@@ -73,9 +73,9 @@ def legal_layouts(shape: ModelShape, world: int, global_batch_sequences: int) ->
     """Every layout that `check_layout` accepts, by tensor degree, then micro-batch."""
     return [
         Layout(tensor, world // tensor, micro_batch)
-        for tensor in _divisors(world)
+        for tensor in divisors(world)
         if _tensor_is_legal(shape, tensor) and global_batch_sequences % (world // tensor) == 0
-        for micro_batch in _divisors(global_batch_sequences // (world // tensor))
+        for micro_batch in divisors(global_batch_sequences // (world // tensor))
     ]
 
 
@@ -132,10 +132,6 @@ def _tensor_is_legal(shape: ModelShape, tensor: int) -> bool:
     if tensor < 1 or shape.n_heads % tensor or shape.d_ff % tensor:
         return False
     return shape.n_kv_heads % tensor == 0 or tensor % shape.n_kv_heads == 0
-
-
-def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
 
 
 def _listed(values: list[int]) -> str:

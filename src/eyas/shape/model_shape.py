@@ -11,13 +11,22 @@ Llama     sequential block, rotary, RMSNorm, SwiGLU (Touvron et al. 2023; Gratta
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from eyas.recipe import UsageError
 
-__all__ = ["Activation", "BlockKind", "ModelShape", "NormKind", "Positions", "RopeScaling"]
+__all__ = [
+    "Activation",
+    "BlockKind",
+    "ModelShape",
+    "NormKind",
+    "Positions",
+    "RopeScaling",
+    "divisors",
+]
 
 BlockKind = Literal["parallel", "sequential"]
 Positions = Literal["rotary", "alibi", "learned"]
@@ -137,11 +146,21 @@ def _problems(shape: ModelShape) -> list[str]:
     return out
 
 
+def divisors(n: int) -> list[int]:
+    """Of n of at least 1, in order."""
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
 def _head_problems(shape: ModelShape) -> list[str]:
     out = []
     heads, kv_heads, width = shape.n_heads, shape.n_kv_heads, shape.head_dim
     if shape.positions == "rotary" and width % 2:
-        out.append(f"head_dim {width} is odd; rotary positions need an even one")
+        even = [str(c) for c in divisors(shape.d_model) if c % 2 == 0]
+        out.append(
+            f"head_dim {width} is odd; rotary positions need an even one that divides d_model "
+            f"{shape.d_model}: {', '.join(even) or 'there is none, d_model must be even'}"
+        )
     if heads * width != shape.d_model:
         legal = (
             f"n_heads {shape.d_model // width}"
@@ -153,10 +172,9 @@ def _head_problems(shape: ModelShape) -> list[str]:
             f"legal is {legal}"
         )
     if heads % kv_heads:
-        divisors = [str(k) for k in range(1, heads + 1) if heads % k == 0]
         out.append(
             f"n_kv_heads {kv_heads} does not divide n_heads {heads}; "
-            f"legal are {', '.join(divisors)}"
+            f"legal are {', '.join(map(str, divisors(heads)))}"
         )
     return out
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from eyas.recipe import Recipe, UsageError
 
-from .model_shape import ModelShape
+from .model_shape import ModelShape, divisors
 
 __all__ = ["model_shape", "preset_names", "preset_shape"]
 
@@ -102,7 +102,11 @@ def _complete(name: str, values: dict[str, Any]) -> ModelShape:
             counts = _head_counts(d_model, even=values.get("positions", "rotary") == "rotary")
             raise UsageError(
                 f"model {name}: n_heads {n_heads} does not divide d_model {d_model}; "
-                f"legal n_heads are {', '.join(map(str, counts)) or 'none'}"
+                + (
+                    f"legal n_heads are {', '.join(map(str, counts))}"
+                    if counts
+                    else "rotary positions need an even d_model"
+                )
             )
         values["head_dim"] = d_model // n_heads
     scaling = values.get("rope_scaling", "none")
@@ -118,7 +122,7 @@ def _complete(name: str, values: dict[str, Any]) -> ModelShape:
 def _head_counts(d_model: int, even: bool) -> list[int]:
     """Head counts that give a width of at least 8 (or any, in a tiny model), an even one if asked
     for."""
-    counts = [h for h in range(1, d_model + 1) if d_model % h == 0]
+    counts = divisors(d_model)
     if even:
         counts = [h for h in counts if d_model // h % 2 == 0]
     return [h for h in counts if d_model // h >= 8] or counts
