@@ -118,6 +118,58 @@ def test_licence_files_of_an_import_come_out_again(trained: Store, tmp_path: Pat
         assert name in card_of(report.folder)
 
 
+def test_a_licence_file_that_is_not_there_or_no_text_is_no_licence(
+    trained: Store, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="neither a file nor an SPDX id"):
+        export_hf(trained.url, tmp_path / "bad", licence="LICENCE.txtt")
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes("für Falken".encode("latin-1"))
+    with pytest.raises(UsageError, match="cannot be read as UTF-8"):
+        export_hf(trained.url, tmp_path / "bad", licence=str(latin))
+    assert not (tmp_path / "bad").exists()
+
+
+def test_special_ids_and_chat_template_of_an_import_come_out_again(
+    trained: Store, tmp_path: Path
+) -> None:
+    folder = export_hf(trained.url, tmp_path / "out").folder
+    (folder / "SHA256SUMS").unlink()
+    ids = {"eos_token_id": [0, 7], "pad_token_id": 9}
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | ids))
+    (folder / "generation_config.json").unlink()
+    tokens = json.loads((folder / "tokenizer_config.json").read_text())
+    template = {"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokens | template))
+    (folder / "LICENSE").rename(folder / "License.txt")
+    store = open_store(str(tmp_path / "imported"))
+    commit = import_hf(folder, store)
+    assert list(commit.facts["licences"]) == ["License.txt"]
+    again = export_hf(store.url, tmp_path / "again").folder
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((again / name).read_text()).items() >= ids.items()
+    assert json.loads((again / "tokenizer_config.json").read_text()).items() >= template.items()
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": "x"}))
+    with pytest.raises(UsageError, match="eos_token_id is 'x'"):
+        import_hf(folder, open_store(str(tmp_path / "other")))
+
+
+@pytest.mark.parametrize("form", ["binary", "upper", "blank"])
+def test_sums_as_other_tools_write_them_are_read(trained: Store, tmp_path: Path, form: str) -> None:
+    folder = export_hf(trained.url, tmp_path / "out").folder
+    sums = (folder / "SHA256SUMS").read_text()
+    lines = [line.split("  ") for line in sums.splitlines()]
+    (folder / "SHA256SUMS").write_text(
+        {
+            "binary": "".join(f"{digest} *{name}\n" for digest, name in lines),
+            "upper": "".join(f"{digest.upper()}  {name}\n" for digest, name in lines),
+            "blank": sums + "\n",
+        }[form]
+    )
+    import_hf(folder, open_store(str(tmp_path / form)))
+
+
 def test_the_card_is_filled_from_the_manifests(folder_store: Store, tokenizer: Tokenizer,
                                                tmp_path: Path) -> None:  # fmt: skip
     put_tokenizer(folder_store, tokenizer)

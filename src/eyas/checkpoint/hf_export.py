@@ -85,7 +85,7 @@ def export_hf(
     target = Path(folder).absolute()
     if is_hf_folder(ref):
         raise UsageError(f"{ref} is a Hugging Face folder already; export wants STORE[@STEP]")
-    if target.exists():
+    if os.path.lexists(target):
         raise UsageError(f"{target} exists; name a folder that does not")
     if dtype not in DTYPES:
         raise UsageError(f'dtype "{dtype}" is not one of {", ".join(DTYPES)}')
@@ -282,13 +282,14 @@ def _write_configs(
     folder: Path, commit: Commit, links: Links, tokenizer: Tokenizer | None, dtype: str
 ) -> None:
     ids = dict(commit.facts.get("special_ids") or {})
-    if tokenizer is not None:
-        ids |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
+    if tokenizer is not None:  # what an import said stays: it may end at several ids
+        ids = dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text) | ids
     _write_json(folder / "config.json", {**links.config, **ids, "dtype": dtype})
     _write_json(folder / "generation_config.json", {**ids, "do_sample": False})
     if tokenizer is not None:
         (folder / "tokenizer.json").write_bytes(tokenizer.json)
         config = _tokenizer_config(links.shape.max_sequence)
+        config |= commit.facts.get("tokenizer_config") or {}
         _write_json(folder / "tokenizer_config.json", config)
 
 

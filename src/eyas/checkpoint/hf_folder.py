@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +43,11 @@ WEIGHTS = "model.safetensors"
 HEAD = "lm_head.weight"
 
 _BLOCK = 2**20
-_LICENCES = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
+_LICENCES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "USE_POLICY")
+_SUM = re.compile(r"([0-9a-fA-F]{64}) [ *](.*)")  # as sha256sum writes it, -b too
 _LONGEST_LICENCE = 256 * 1024
 _SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
+_TOKENIZER_KEYS = ("bos_token", "eos_token", "pad_token", "unk_token", "chat_template")
 _SLOW = ("tokenizer.model", "vocab.json", "merges.txt", "spiece.model")
 
 # Cases on which a tokenizer that is not byte-level BPE, or normalises, loses something.
@@ -122,12 +125,25 @@ class HFFolder:
         """Beginning, end and padding as config.json and generation_config.json say."""
         path = self.path / "generation_config.json"
         said = {**self.config, **(_read_json(path) if path.is_file() else {})}
-        return {name: said[name] for name in _SPECIAL if said.get(name) is not None}
+        ids = {name: said[name] for name in _SPECIAL if said.get(name) is not None}
+        for name, value in ids.items():
+            listed = value if isinstance(value, list) and name == "eos_token_id" else [value]
+            if not listed or not all(type(item) is int for item in listed):
+                raise UsageError(f"{name} is {value!r} in {self.path}; a token id is meant")
+        return ids
+
+    def tokenizer_config(self) -> dict[str, Any]:
+        """What tokenizer_config.json says of special tokens and the chat template."""
+        path = self.path / "tokenizer_config.json"
+        said = _read_json(path) if path.is_file() else {}
+        return {name: said[name] for name in _TOKENIZER_KEYS if said.get(name) is not None}
 
     def licences(self) -> dict[str, str]:
         """Name to text of its licence files. Raises CheckpointError for one too long to be one."""
         found = {}
-        for path in sorted({p for kind in _LICENCES for p in self.path.glob(kind) if p.is_file()}):
+        for path in sorted(self.path.iterdir()):
+            if not (path.name.upper().startswith(_LICENCES) and path.is_file()):
+                continue
             if path.stat().st_size > _LONGEST_LICENCE:
                 raise CheckpointError(f"{path} is over {_LONGEST_LICENCE} bytes; is it a licence?")
             found[path.name] = path.read_text(encoding="utf-8", errors="replace")
@@ -250,14 +266,20 @@ def _check_sums(path: Path) -> None:
     sums = path / SUMS
     if not sums.is_file():
         return
-    rows = [line.partition("  ") for line in sums.read_text("utf-8", "replace").splitlines()]
-    for _, _, name in rows:
+    rows = []
+    for number, line in enumerate(sums.read_text("utf-8", "replace").splitlines(), 1):
+        row = _SUM.fullmatch(line)
+        if row is None and line.strip():
+            raise Corrupt(f"{sums}, line {number}, is no SHA-256 and a file name")
+        if row is not None:
+            rows.append((row[1].lower(), row[2]))
+    for _, name in rows:
         _check_plain(name, str(sums))
         if not (path / name).is_file():
             raise Corrupt(f"{path / name} is missing, {SUMS} names it")
-    size = sum((path / name).stat().st_size for _, _, name in rows)
+    size = sum((path / name).stat().st_size for _, name in rows)
     with progress("checksums", size, unit="bytes") as advance:
-        for digest, _, name in rows:
+        for digest, name in rows:
             if sha256_file(path / name, advance) != digest:
                 raise Corrupt(f"{path / name} is damaged: its SHA-256 is not what {SUMS} says")
 

@@ -75,6 +75,7 @@ def _facts(opened: HFFolder, tokenizer: Tokenizer | None, why_not: str) -> dict[
         "tokenizer": tokenizer.digest if tokenizer else None,
         "tokenizer_not_taken": why_not or None,
         "special_ids": opened.special_ids(),
+        "tokenizer_config": opened.tokenizer_config() if tokenizer else None,
         "dtypes": _dtype_facts(opened.dtypes()),
         "licences": opened.licences(),
         "imported_from": opened.path.resolve().name,

@@ -23,6 +23,8 @@ from .commit import Commit
 __all__ = ["Licence", "find_licence"]
 
 _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
+# Ids have dots in version numbers only; what else has one is a file that is not there.
+_FILE_NAME = re.compile(r"\.[A-Za-z]")
 _FULL = {"apache-2.0": "Apache-2.0", "mit": "MIT"}
 _NONE = """No licence is granted for this model.
 
@@ -45,8 +47,8 @@ def find_licence(store: Store, commit: Commit, asked: str | None = None) -> Lice
     """The licence of a checkpoint. Raises UsageError for what is neither a file nor an SPDX id."""
     year, holder = commit.created[:4], f"the makers of {_holder(store, commit)}"
     if asked is not None:
-        if Path(asked).is_file():
-            text = Path(asked).read_text(encoding="utf-8")
+        text = _file(asked)
+        if text is not None:
             return Licence(_recognised(text), {"LICENSE": text}, "stated at the export")
         return _of_id(asked, "stated at the export", year, holder)
     stated = _recipe(store).get("model", {}).get("licence")
@@ -59,8 +61,16 @@ def find_licence(store: Store, commit: Commit, asked: str | None = None) -> Lice
     return Licence("", {"LICENSE": _NONE}, "not stated")
 
 
+def _file(asked: str) -> str | None:
+    """The text of the file that is asked for, None if there is none of that name."""
+    try:
+        return Path(asked).read_text(encoding="utf-8") if Path(asked).is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"licence {asked} cannot be read as UTF-8 text: {error}") from error
+
+
 def _of_id(text: str, source: str, year: str, holder: str) -> Licence:
-    if not _SPDX.fullmatch(text):
+    if not _SPDX.fullmatch(text) or _FILE_NAME.search(text):
         raise UsageError(
             f'licence "{text}" is neither a file nor an SPDX id such as Apache-2.0, MIT or '
             "CC-BY-4.0 (https://spdx.org/licenses)"

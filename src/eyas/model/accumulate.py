@@ -20,8 +20,8 @@ __all__ = ["Embedding", "Linear", "accumulate_into"]
 
 def accumulate_into(parameter: nn.Parameter, gradient: Tensor) -> None:
     """Let `gradient` be the parameter's `grad`, and let backward add to it in place. Only
-    `backward` does: `torch.autograd.grad` of such a weight finds nothing and adds to the others' kept
-    gradients; hooks on it are not called."""
+    `backward` does: `torch.autograd.grad` of such a weight finds nothing, and adds to what the
+    others keep; hooks on it are not called."""
     parameter.grad = gradient
     cast(Any, parameter).accumulates = True
 

@@ -19,7 +19,9 @@ from eyas.shape import Layout, ModelShape, tensor_slices
 __all__ = ["Work", "memory_by_kind", "seconds_by_kind"]
 
 # Bytes.
-_PROCESS = 370 * 2**20  # Python, torch with its optimizers, readers of data: before any weight
+# Python, torch with its optimizers, readers of data, and what start, saving and evaluation leave
+# with the allocator: before any weight.
+_PROCESS = 410 * 2**20
 _LOSS_CHUNK = 16 * 2**20  # logits that `eyas.model.projected_loss` holds at once ...
 _LOSS_ROWS = 512  # ... or of so many tokens, where that is more
 _ALLOCATOR = 1.1  # freed blocks that the allocator keeps, on what comes and goes
